@@ -1,0 +1,121 @@
+"""run_attempt(): open → act → capture → verify → close. One execution of one attempt, from nothing to an Outcome."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from typing import AsyncIterator
+
+from woodshed.errors import Cancelled, Cause, WoodshedError, boundary
+from woodshed.interfaces import Acting, BlobSink, Emit, Harness, ModelClient, Sandbox, SandboxEngine, Verifier
+from woodshed.model import (
+    Agent,
+    ChangeSet,
+    EventKind,
+    Invalid,
+    Outcome,
+    SandboxPolicy,
+    StopReason,
+    Task,
+    Usage,
+    Verdict,
+)
+
+
+@dataclass(slots=True)
+class Parts:
+    """What one execution is made of. Everything here is live; what it leaves behind is the events and the Outcome."""
+
+    engine: SandboxEngine
+    harness: Harness
+    verifier: Verifier
+    model: ModelClient | None
+    blobs: BlobSink
+    emit: Emit
+
+
+@dataclass(slots=True)
+class _Progress:
+    """Facts that survive a fault: what the Outcome needs even when a stage broke."""
+
+    stop: StopReason = StopReason.ERROR
+    usage: Usage = field(default_factory=Usage)
+    stages_s: dict[str, float] = field(default_factory=dict)
+
+
+async def run_attempt(task: Task, agent: Agent, parts: Parts, *, seed: int) -> Outcome:
+    """The Outcome of one execution; never raises but for cancellation of the caller.
+
+    A fault of ours makes the verdict :class:`Invalid` with its cause. Whatever stopped the agent short of a fault
+    (a limit, a refusal to finish), the work done so far is captured and verified.
+    """
+    progress = _Progress()
+    try:
+        changes = await _act(task, agent, parts, seed, progress)
+        verdict = await _verify(task, changes, parts, progress)
+    except WoodshedError as fault:
+        verdict = _invalid(fault, parts.emit)
+        if isinstance(fault, Cancelled):
+            progress.stop = StopReason.CANCELLED
+    parts.emit(EventKind.VERDICT, verdict.to_json())
+    return Outcome(verdict=verdict, stop=progress.stop, usage=progress.usage, stages_s=progress.stages_s)
+
+
+async def _act(task: Task, agent: Agent, parts: Parts, seed: int, progress: _Progress) -> ChangeSet:
+    policy = SandboxPolicy(limits=task.environment.limits)
+    async with _opened(task, parts, policy, progress) as sandbox:
+        wall_s = agent.limits.wall_s or task.agent_timeout_s
+        acting = Acting(
+            task=task, agent=agent, sandbox=sandbox, model=parts.model, emit=parts.emit, seed=seed, deadline_s=wall_s
+        )
+        with _stage("act", parts.emit, progress), boundary(Cause.HARNESS, f"harness {agent.harness}"):
+            try:
+                async with asyncio.timeout(wall_s):
+                    progress.stop = await parts.harness.act(acting)
+            except TimeoutError:
+                progress.stop = StopReason.WALL
+            finally:
+                progress.usage = acting.usage
+        parts.emit(EventKind.STATE, {"state": "acted", "stop": progress.stop.value})
+        with _stage("capture", parts.emit, progress), boundary(Cause.ENVIRONMENT, "capturing changes"):
+            await sandbox.kill_all()
+            changes = await sandbox.changes(parts.blobs, roots=task.verifier.capture)
+    parts.emit(EventKind.CHANGES, changes.to_json())
+    return changes
+
+
+@asynccontextmanager
+async def _opened(task: Task, parts: Parts, policy: SandboxPolicy, progress: _Progress) -> AsyncIterator[Sandbox]:
+    with _stage("prepare", parts.emit, progress), boundary(Cause.ENVIRONMENT, "opening the sandbox"):
+        sandbox = await parts.engine.create(task.environment, policy)
+    try:
+        yield sandbox
+    finally:
+        with _stage("close", parts.emit, progress):
+            await sandbox.close()
+
+
+async def _verify(task: Task, changes: ChangeSet, parts: Parts, progress: _Progress) -> Verdict:
+    with _stage("verify", parts.emit, progress), boundary(Cause.VERIFIER, "verifying"):
+        return await parts.verifier.verify(task, changes, parts.blobs, parts.engine, parts.emit)
+
+
+@contextmanager
+def _stage(name: str, emit: Emit, progress: _Progress) -> Iterator[None]:
+    started = time.perf_counter()
+    try:
+        yield
+    finally:
+        seconds = time.perf_counter() - started
+        progress.stages_s[name] = progress.stages_s.get(name, 0.0) + seconds
+        emit(EventKind.STAGE, {"stage": name, "seconds": round(seconds, 6)})
+
+
+def _invalid(fault: WoodshedError, emit: Emit) -> Invalid:
+    cause = fault.cause or Cause.HARNESS
+    emit(EventKind.ERROR, {"cause": cause.value, "type": type(fault).__name__, "message": str(fault),
+                           "retryable": fault.retryable})
+    return Invalid(cause=cause, detail=f"{type(fault).__name__}: {fault}", retryable=fault.retryable)

@@ -1,0 +1,166 @@
+"""Every failure has one class, and each class says who broke it.
+
+::
+
+    WoodshedError
+    ├── UsageError                cause None         the caller's input is wrong; the command exits 2
+    ├── EnvironmentFault          environment        image, sandbox or host could not provide the world
+    │   ├── SandboxDied           environment        the live sandbox is gone; never an agent's failure
+    │   ├── ImageFault            environment        an image or a layer could not be prepared
+    │   └── Unsupported           environment        the engine lacks a capability it was asked for
+    ├── ModelFault                model_api          the model endpoint failed
+    │   ├── ModelUnreachable      model_api          no connection, or the connection broke
+    │   ├── ModelRateLimited      model_api          429 or overload; carries ``retry_after_s``
+    │   ├── ModelRefused          model_api          a 4xx that no retry mends: key, name, request
+    │   └── ModelGarbled          model_api          an answer that is not the protocol
+    ├── HarnessFault              harness            our loop, or an external agent's wrapper, broke
+    ├── VerifierFault             verifier           the verifier broke without the agent's doing
+    ├── StoreFault                environment        the record could not be written
+    └── Cancelled                 cancelled          someone asked for the end
+
+``retryable`` and ``gradable`` are attributes of the class and false unless stated. An exception that is not one of
+these is attributed by the :func:`boundary` it crosses; an unknown failure never gives a reward.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+
+
+class Cause(StrEnum):
+    """Who broke it. The first five make an attempt invalid; the last three belong to valid attempts."""
+
+    ENVIRONMENT = "environment"
+    MODEL_API = "model_api"
+    HARNESS = "harness"
+    VERIFIER = "verifier"
+    CANCELLED = "cancelled"
+    AGENT = "agent"
+    TAMPER = "tamper"
+    BUDGET = "budget"
+
+
+INVALID_CAUSES = frozenset({Cause.ENVIRONMENT, Cause.MODEL_API, Cause.HARNESS, Cause.VERIFIER, Cause.CANCELLED})
+
+
+class WoodshedError(Exception):
+    """A failure with an owner. ``cause`` is None only where no attempt is concerned."""
+
+    cause: Cause | None = None
+    retryable: bool = False
+    gradable: bool = False
+
+
+class UsageError(WoodshedError):
+    """The caller's input is wrong. The message names the file, the field and the remedy; the command exits 2."""
+
+    def __init__(
+        self, message: str, *, file: object | None = None, field: str | None = None, remedy: str | None = None
+    ) -> None:
+        self.message, self.file, self.field, self.remedy = message, file, field, remedy
+        where = ": ".join(str(part) for part in (file, field) if part is not None)
+        text = f"{where}: {message}" if where else message
+        super().__init__(f"{text}. {remedy}" if remedy else text)
+
+
+class EnvironmentFault(WoodshedError):
+    """The image, the sandbox or the host could not provide the world the task declares."""
+
+    cause = Cause.ENVIRONMENT
+    retryable = True
+
+
+class SandboxDied(EnvironmentFault):
+    """The live sandbox is gone (its PID 1 ended). What the agent did before it is unknown."""
+
+
+class ImageFault(EnvironmentFault):
+    """An image, a layer or a requirement could not be prepared."""
+
+    retryable = False
+
+
+class Unsupported(EnvironmentFault):
+    """The engine does not have the capability asked for; its name stands in the message."""
+
+    retryable = False
+
+
+class ModelFault(WoodshedError):
+    """The model endpoint failed."""
+
+    cause = Cause.MODEL_API
+    retryable = True
+
+
+class ModelUnreachable(ModelFault):
+    """No connection to the endpoint, or it broke before the answer was complete."""
+
+
+class ModelRateLimited(ModelFault):
+    """The endpoint asks us to slow down (429, 503 overload)."""
+
+    def __init__(self, message: str, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class ModelRefused(ModelFault):
+    """The endpoint rejects the request for good: wrong key, unknown model, bad request."""
+
+    retryable = False
+
+
+class ModelGarbled(ModelFault):
+    """The endpoint's answer is not the protocol it speaks."""
+
+
+class HarnessFault(WoodshedError):
+    """The program that runs the loop broke, not the agent inside it."""
+
+    cause = Cause.HARNESS
+
+
+class VerifierFault(WoodshedError):
+    """The verifier broke, with evidence that does not depend on the agent."""
+
+    cause = Cause.VERIFIER
+
+
+class StoreFault(WoodshedError):
+    """A record could not be written or read (disk full, database locked or damaged)."""
+
+    cause = Cause.ENVIRONMENT
+    retryable = True
+
+
+class Cancelled(WoodshedError):
+    """Someone asked for the end; the attempt has no verdict of its own."""
+
+    cause = Cause.CANCELLED
+
+
+_FAULTS: dict[Cause, type[WoodshedError]] = {
+    Cause.ENVIRONMENT: EnvironmentFault,
+    Cause.MODEL_API: ModelFault,
+    Cause.HARNESS: HarnessFault,
+    Cause.VERIFIER: VerifierFault,
+}
+
+
+@contextmanager
+def boundary(owner: Cause, doing: str) -> Iterator[None]:
+    """Whatever escapes is a WoodshedError: ours pass unchanged, anything else is attributed to ``owner``.
+
+    ``doing`` is a short phrase for the message ("preparing the image"). Cancellation becomes no fault: it passes.
+    Raises the fault class of ``owner`` with the original exception as its ``__cause__``.
+    """
+    try:
+        yield
+    except (WoodshedError, asyncio.CancelledError, KeyboardInterrupt, SystemExit):
+        raise
+    except Exception as error:
+        raise _FAULTS[owner](f"{doing}: {type(error).__name__}: {error}") from error

@@ -1,0 +1,266 @@
+"""The protocols, on one page: what each part of an attempt promises to the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO, Literal, Protocol, runtime_checkable
+
+from woodshed.model import (
+    Agent,
+    ChangeSet,
+    EnvironmentSpec,
+    EventKind,
+    Message,
+    SandboxPolicy,
+    StopReason,
+    Task,
+    ToolCall,
+    Usage,
+    Verdict,
+)
+
+Stream = Callable[[Literal["stdout", "stderr"], bytes], None]
+Emit = Callable[[EventKind, Mapping[str, Any]], None]
+"""Appends one event to the attempt's log. Returns at once; never raises for what it is given."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExecResult:
+    """How one command ended. Output is bytes as written; ``truncated`` means the middle was dropped at the limit.
+
+    ``exit_code`` is the shell's convention: negative signal numbers become 128+n. ``timed_out`` means we killed the
+    whole tree; ``oom_killed`` that the kernel did. ``cpu_s`` is user+system seconds of the tree, None if unknown.
+    """
+
+    exit_code: int
+    stdout: bytes
+    stderr: bytes
+    truncated: bool = False
+    timed_out: bool = False
+    oom_killed: bool = False
+    seconds: float = 0.0
+    cpu_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FileInfo:
+    """One directory entry, not followed. ``kind``: file, directory, symlink or other."""
+
+    name: str
+    kind: Literal["file", "directory", "symlink", "other"]
+    size: int
+    mode: int
+
+
+@runtime_checkable
+class Process(Protocol):
+    """A background command that lives on after the call that started it, until killed or the sandbox closes."""
+
+    id: int
+
+    async def wait(self) -> int:
+        """The exit code, once it ended. Raises SandboxDied."""
+
+    async def kill(self) -> None:
+        """End it and its descendants in its session. Idempotent."""
+
+
+class BlobSink(Protocol):
+    """Content-addressed storage: bytes in, sha256 out."""
+
+    def put(self, content: bytes | BinaryIO) -> str:
+        """Store the whole content; the sha256 in hex. Storing the same twice costs nothing. Raises StoreFault."""
+
+    def open(self, sha256: str) -> BinaryIO:
+        """The content. Raises StoreFault when absent."""
+
+
+@runtime_checkable
+class Sandbox(Protocol):
+    """A live isolated place. Every path is resolved inside it: no link, FIFO or device reaches the host.
+
+    Methods raise SandboxDied when it is gone, and Unsupported for what the engine does not have.
+    """
+
+    id: str
+    image_digest: str
+
+    async def exec(
+        self,
+        command: str | Sequence[str],
+        *,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        user: int = 0,
+        timeout_s: float | None = None,
+        stdin: bytes | None = None,
+        stream: Stream | None = None,
+        output_bytes: int | None = None,
+    ) -> ExecResult:
+        """Run to the end. A string goes to ``/bin/sh -c`` (bash when there is one); a sequence is an argv.
+
+        ``cwd`` defaults to the workdir; ``env`` adds to the sandbox's own. Returns when the command itself ended, even
+        if a descendant keeps stdout open (it lives on in the background). At ``timeout_s`` its whole tree is killed.
+        A command that cannot be found gives exit code 127 with the reason on stderr, as in a shell.
+        """
+
+    async def start(
+        self,
+        command: str | Sequence[str],
+        *,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        user: int = 0,
+    ) -> Process:
+        """Start in the background, its output discarded."""
+
+    async def read(self, path: str, *, max_bytes: int = 10_000_000) -> bytes:
+        """Content of a regular file. Raises FileNotFoundError, IsADirectoryError, PermissionError, OSError (EFBIG)."""
+
+    async def write(self, path: str, content: bytes, *, mode: int = 0o644) -> None:
+        """Replace a file's content, parents made as needed. Refuses devices and FIFOs (OSError)."""
+
+    async def list(self, path: str) -> list[FileInfo]:
+        """Entries of a directory, by name. Raises FileNotFoundError, NotADirectoryError."""
+
+    async def upload(self, source: Path, target: str) -> None:
+        """Copy a host file or folder to ``target``. Symlinks are copied as links, never followed on the host."""
+
+    async def kill_all(self) -> None:
+        """End every process but the sandbox's own first. Afterwards nothing inside runs. Raises SandboxDied."""
+
+    async def changes(self, sink: BlobSink, *, roots: Sequence[str] = ("/",)) -> ChangeSet:
+        """What differs from the start below ``roots``. Call it after kill_all. Bounded by the policy's limits."""
+
+    async def close(self) -> None:
+        """Leave nothing: no process, mount, cgroup, directory. Idempotent; never raises for a dead sandbox."""
+
+
+class SandboxEngine(Protocol):
+    """Makes sandboxes. One instance serves a whole process; ``close`` ends every sandbox it made."""
+
+    name: str
+
+    async def create(
+        self,
+        spec: EnvironmentSpec,
+        policy: SandboxPolicy,
+        *,
+        restore: tuple[ChangeSet, BlobSink] | None = None,
+    ) -> Sandbox:
+        """A fresh sandbox of ``spec``, with ``restore`` (captured changes and their blobs) already in place.
+
+        ``spec.setup`` has run. Raises ImageFault, EnvironmentFault, Unsupported.
+        """
+
+    async def close(self) -> None:
+        """End all sandboxes and helpers of this engine. Idempotent."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSpec:
+    """A tool as the model sees it. ``parameters`` is a JSON schema of type object."""
+
+    name: str
+    description: str
+    parameters: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRequest:
+    """One call: the conversation so far and the tools on offer. The gateway adds model, key and sampling."""
+
+    messages: Sequence[Message]
+    tools: Sequence[ToolSpec] = ()
+    stop: Sequence[str] = ()
+    max_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelResponse:
+    """The answer. ``tool_calls`` are parsed where the server or dialect parsed them; text stays in ``content``."""
+
+    content: str
+    tool_calls: tuple[ToolCall, ...] = ()
+    finish_reason: str = "stop"
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    seconds: float = 0.0
+
+
+class ModelClient(Protocol):
+    """The only road to a model, bound to one attempt. Made by ``gateway``."""
+
+    async def call(self, request: ModelRequest) -> ModelResponse:
+        """Ask. Retries what is worth retrying. Raises a ModelFault."""
+
+
+class Interceptor(Protocol):
+    """Sees every segment of a request before it leaves and every answer before it is used. An error blocks the call."""
+
+    async def before(self, request: ModelRequest) -> ModelRequest:
+        """The request to send instead."""
+
+    async def after(self, request: ModelRequest, response: ModelResponse) -> ModelResponse:
+        """The answer to use instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """What a tool answers. ``done`` ends the attempt (the ``finish`` tool)."""
+
+    content: str
+    exit_code: int | None = None
+    truncated: bool = False
+    timed_out: bool = False
+    done: bool = False
+
+
+class Tool(Protocol):
+    """A capability of the loop."""
+
+    spec: ToolSpec
+
+    async def run(self, sandbox: Sandbox, arguments: Mapping[str, Any], *, timeout_s: float) -> ToolResult:
+        """Act. Bad arguments are answered in ``content``, never raised. Raises SandboxDied."""
+
+
+@dataclass(slots=True)
+class Acting:
+    """What a harness is handed: the task, a live sandbox, a model if the agent has one, and where to record.
+
+    ``deadline_s`` is seconds from now until the wall limit. ``usage`` is kept current by the harness, so that it is
+    true even when the attempt is cut off.
+    """
+
+    task: Task
+    agent: Agent
+    sandbox: Sandbox
+    model: ModelClient | None
+    emit: Emit
+    seed: int
+    deadline_s: float
+    usage: Usage = field(default_factory=Usage)
+
+
+class Harness(Protocol):
+    """The program that runs the loop. It acts in the sandbox and says why it stopped; it never judges."""
+
+    async def act(self, acting: Acting) -> StopReason:
+        """Act until done or a limit is reached. Raises ModelFault, HarnessFault, SandboxDied."""
+
+
+class Verifier(Protocol):
+    """Judges captured changes in a fresh sandbox."""
+
+    async def verify(
+        self, task: Task, changes: ChangeSet, blobs: BlobSink, engine: SandboxEngine, emit: Emit
+    ) -> Verdict:
+        """The verdict. Whatever only the agent's changes bring about is valid with total 0.
+
+        Raises EnvironmentFault or VerifierFault when a part of ours died; the caller makes that invalid.
+        """
+
+

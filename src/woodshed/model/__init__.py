@@ -1,0 +1,27 @@
+"""Frozen records: the nouns of the system, without I/O."""
+
+from woodshed.model.agent import Agent, AgentLimits, ModelSpec, Sampling
+from woodshed.model.attempt import (
+    Attempt,
+    AttemptState,
+    Outcome,
+    Run,
+    RunSpec,
+    RunState,
+    StopReason,
+    Usage,
+)
+from woodshed.model.changes import Change, ChangeKind, ChangeSet
+from woodshed.model.event import Event, EventKind
+from woodshed.model.policy import Limits, SandboxPolicy
+from woodshed.model.record import Record
+from woodshed.model.task import EnvironmentSpec, Framework, Task, Upload, VerifierSpec
+from woodshed.model.trajectory import Message, Observation, Step, ToolCall, Trajectory
+from woodshed.model.verdict import Assurance, Invalid, TestOutcome, Valid, Verdict
+
+__all__ = [
+    "Agent", "AgentLimits", "Assurance", "Attempt", "AttemptState", "Change", "ChangeKind", "ChangeSet",
+    "EnvironmentSpec", "Event", "EventKind", "Framework", "Invalid", "Limits", "Message", "ModelSpec", "Observation",
+    "Outcome", "Record", "Run", "RunSpec", "RunState", "Sampling", "SandboxPolicy", "Step", "StopReason", "Task",
+    "TestOutcome", "ToolCall", "Trajectory", "Upload", "Usage", "Valid", "Verdict", "VerifierSpec",
+]

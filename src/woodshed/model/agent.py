@@ -1,0 +1,48 @@
+"""Agent: config only. Harness, model, limits; the programs they name live elsewhere."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from woodshed.model.record import Record
+
+
+class Sampling(Record):
+    """What is asked of the sampler; None leaves the server's own default."""
+
+    temperature: float | None = Field(default=None, ge=0)
+    top_p: float | None = Field(default=None, gt=0, le=1)
+    top_k: int | None = Field(default=None, ge=0)
+    max_tokens: int = Field(default=2048, gt=0)
+    seed: int | None = None
+
+
+class ModelSpec(Record):
+    """An endpoint and its sampling. ``key_variable`` names the environment variable; the key itself is never stored."""
+
+    name: str
+    base_url: str = Field(description="ends before /chat/completions, e.g. http://127.0.0.1:8000/v1")
+    key_variable: str | None = None
+    sampling: Sampling = Sampling()
+    context_tokens: int | None = Field(default=None, gt=0)
+    timeout_s: float = Field(default=600.0, gt=0)
+
+
+class AgentLimits(Record):
+    """Declared budgets of one attempt. Reaching one ends the attempt with its own stop reason; the work is verified."""
+
+    turns: int = Field(default=50, gt=0)
+    tool_calls: int = Field(default=200, gt=0)
+    tokens: int | None = Field(default=None, gt=0, description="prompt and completion tokens together")
+    wall_s: float | None = Field(default=None, gt=0, description="None: the task's agent_timeout_s")
+    tool_timeout_s: float = Field(default=120.0, gt=0)
+
+
+class Agent(Record):
+    """Config of who tries: ``harness`` is a name a plugin answers to (oracle, nop, replay:FILE, loop, external:X)."""
+
+    name: str
+    harness: str
+    model: ModelSpec | None = None
+    limits: AgentLimits = AgentLimits()
+    dialect: str = Field(default="auto", description="auto | tools | text: how tool calls are written")

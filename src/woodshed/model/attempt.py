@@ -1,0 +1,104 @@
+"""Run, Attempt, Execution: who tries what, how often, and how it went."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+
+from pydantic import Field
+
+from woodshed.model.agent import Agent
+from woodshed.model.record import Record
+from woodshed.model.verdict import Verdict
+
+
+class StopReason(StrEnum):
+    """Why the acting part of an attempt ended. All but ERROR and CANCELLED leave work that is verified."""
+
+    FINISHED = "finished"
+    TURNS = "turn_limit"
+    TOOL_CALLS = "tool_call_limit"
+    TOKENS = "token_limit"
+    WALL = "wall_limit"
+    CONTEXT = "context_limit"
+    STUCK = "stuck"
+    NO_ACTION = "no_action"
+    SOLUTION_FAILED = "solution_failed"
+    ERROR = "error"
+    CANCELLED = "cancelled"
+
+
+class AttemptState(StrEnum):
+    """Life of an attempt. PENDING and RUNNING are open; DONE has a verdict."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    DONE = "done"
+
+
+class Usage(Record):
+    """Counts of one attempt; tokens are those the endpoint reported."""
+
+    turns: int = 0
+    tool_calls: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+
+class Outcome(Record):
+    """What one execution came to. ``stages_s`` is wall seconds by stage: prepare, act, capture, verify, close."""
+
+    verdict: Verdict
+    stop: StopReason
+    usage: Usage = Usage()
+    stages_s: dict[str, float] = {}
+
+
+class Attempt(Record):
+    """One independent try of one task by one agent. ``index`` counts 0..n-1 within (task, agent)."""
+
+    id: str
+    run: str
+    project: str = "default"
+    task: str
+    agent: str
+    index: int = Field(ge=0)
+    seed: int
+    state: AttemptState = AttemptState.PENDING
+    executions: int = 0
+    outcome: Outcome | None = None
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+
+
+class RunSpec(Record):
+    """What was asked: task folders, agents, attempts of each. Enough to resume without the command line."""
+
+    version: int = 1
+    tasks: tuple[str, ...] = Field(description="absolute task folders")
+    digests: dict[str, str] = Field(default={}, description="task folder → digest at the start of the run")
+    agents: tuple[Agent, ...]
+    attempts: int = Field(default=1, gt=0)
+    concurrency: int = Field(default=2, gt=0)
+    seed: int = 0
+    engine: str = "native"
+
+
+class RunState(StrEnum):
+    """Life of a run. INTERRUPTED runs can be resumed."""
+
+    RUNNING = "running"
+    FINISHED = "finished"
+    INTERRUPTED = "interrupted"
+
+
+class Run(Record):
+    """Tasks × agents × attempts, and who owns it."""
+
+    id: str
+    project: str = "default"
+    spec: RunSpec
+    state: RunState = RunState.RUNNING
+    executor: str | None = None
+    created_at: datetime
+    finished_at: datetime | None = None

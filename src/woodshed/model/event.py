@@ -1,0 +1,45 @@
+"""Event: one append-only fact. The events of an attempt are the truth that everything else is derived from."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+from pydantic import Field
+
+from woodshed.model.record import Record
+
+
+class EventKind(StrEnum):
+    """Kinds of facts; ``data`` of each is described in ``docs/events.md``."""
+
+    STATE = "state"  # {state, detail}
+    STAGE = "stage"  # {stage, seconds, cpu_s}
+    MESSAGE = "message"  # {role, content}: system and user messages as sent
+    MODEL_CALL = "model_call"  # intent: {call, model, messages, tools, sampling}
+    MODEL_RESULT = "model_result"  # {call, content, tool_calls, finish_reason, usage, seconds}
+    TOOL_CALL = "tool_call"  # intent: {call, name, arguments}
+    TOOL_RESULT = "tool_result"  # {call, content, exit_code, truncated, timed_out, seconds}
+    CHANGES = "changes"  # {changes, refused, blob}
+    VERIFIER = "verifier"  # {exit_code, seconds, report, output_blob, touched}
+    VERDICT = "verdict"  # the verdict's JSON
+    ERROR = "error"  # {cause, type, message, retryable}
+    NOTE = "note"  # {text}
+
+
+def now() -> datetime:
+    """The present time in UTC."""
+    return datetime.now(UTC)
+
+
+class Event(Record):
+    """One fact. Unique by (attempt, execution, seq); seq counts from 0 without gaps within an execution."""
+
+    version: int = 1
+    attempt: str
+    execution: int
+    seq: int = Field(ge=0)
+    kind: EventKind
+    at: datetime
+    data: dict[str, Any]

@@ -1,0 +1,60 @@
+"""Step and Trajectory: all turns of an attempt, derived from its events."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from woodshed.model.record import Record
+
+
+class ToolCall(Record):
+    """A call the model asked for. ``arguments`` is the parsed object; ``raw`` what it wrote when that was no object."""
+
+    id: str
+    name: str
+    arguments: dict[str, Any] = {}
+    raw: str | None = None
+    error: str | None = None
+
+
+class Observation(Record):
+    """What the world answered to one call."""
+
+    call: str
+    content: str
+    exit_code: int | None = None
+    truncated: bool = False
+    timed_out: bool = False
+
+
+class Message(Record):
+    """One entry of a conversation in the chat shape. ``role``: system, user, assistant or tool."""
+
+    role: str
+    content: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    call: str | None = None
+
+
+class Step(Record):
+    """One turn: a model call, the tool calls it made, and their observations. ``source`` is system, user or agent."""
+
+    index: int
+    source: str
+    message: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    observations: tuple[Observation, ...] = ()
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+
+
+class Trajectory(Record):
+    """All steps of one execution, in order."""
+
+    version: int = 1
+    attempt: str
+    execution: int
+    task: str
+    agent: str
+    model: str | None = None
+    steps: tuple[Step, ...] = ()

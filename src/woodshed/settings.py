@@ -1,0 +1,45 @@
+"""One table of settings: name, default, help, and the WOODSHED_* variable that sets each."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from platformdirs import user_data_path
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting. Its variable is ``WOODSHED_`` and the upper-case name."""
+
+    name: str
+    default: str
+    help: str
+
+    @property
+    def variable(self) -> str:
+        """The environment variable that overrides the default."""
+        return f"WOODSHED_{self.name.upper()}"
+
+
+SETTINGS = (
+    Setting("home", "", "where runs, blobs, layers and models live (default: the platform's user data folder)"),
+    Setting("database_url", "", "SQLAlchemy URL of the store (default: SQLite in the home)"),
+    Setting("engine", "native", "sandbox engine when --engine is not given"),
+    Setting("python", "", "the Python that sandboxes of the host image use (default: the one running Woodshed)"),
+    Setting("pip_args", "", "extra arguments for pip when layers of requirements are made"),
+)
+_BY_NAME = {setting.name: setting for setting in SETTINGS}
+
+
+def setting(name: str) -> str:
+    """The value of a setting: its variable if set and not empty, else its default. Raises KeyError."""
+    entry = _BY_NAME[name]
+    return os.environ.get(entry.variable) or entry.default
+
+
+def home() -> Path:
+    """The state folder, absolute; not created here."""
+    chosen = setting("home")
+    return Path(chosen).expanduser().absolute() if chosen else user_data_path("woodshed")
