@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
-from typing import AsyncIterator
 
 from woodshed.errors import Cancelled, Cause, WoodshedError, boundary
 from woodshed.interfaces import Acting, BlobSink, Emit, Harness, ModelClient, Sandbox, SandboxEngine, Verifier

@@ -1,0 +1,1 @@
+"""The one choke point for every model call."""

@@ -1,0 +1,1 @@
+"""Pure functions over records: pass@k, intervals, process measures."""

@@ -1,0 +1,1 @@
+"""Task folders: load, validate, import."""

@@ -1,0 +1,1 @@
+"""The trainers' edge: exports and adapters."""

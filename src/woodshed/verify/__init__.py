@@ -1,0 +1,1 @@
+"""Judging captured changes in a fresh sandbox."""

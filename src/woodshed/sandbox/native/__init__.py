@@ -1,0 +1,1 @@
+"""The native engine: namespaces, overlay and confinement, without a daemon or root."""
