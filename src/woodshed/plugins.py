@@ -1,0 +1,58 @@
+"""Names become implementations here: entry points, and built-ins enter by the same door.
+
+Groups (declared in ``pyproject.toml``; a third party's package adds to them in the same way):
+
+``woodshed.engines``     ``factory(home: Path) -> SandboxEngine``
+``woodshed.harnesses``   ``factory(argument: str | None) -> Harness``; ``replay:FILE`` passes ``FILE``
+``woodshed.verifiers``   ``factory() -> Verifier``
+"""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import Any, cast
+
+from woodshed.errors import UsageError
+from woodshed.interfaces import Harness, SandboxEngine, Verifier
+
+
+def engine(name: str, home: Path) -> SandboxEngine:
+    """The sandbox engine called ``name``, keeping its state below ``home``. Raises UsageError for an unknown one."""
+    return cast(SandboxEngine, _factory("woodshed.engines", "engine", name)(home))
+
+
+def harness(name: str) -> Harness:
+    """The harness called ``name``; text after a colon is its argument. Raises UsageError for an unknown one."""
+    kind, _, argument = name.partition(":")
+    return cast(Harness, _factory("woodshed.harnesses", "agent", kind)(argument or None))
+
+
+def verifier(name: str = "fresh") -> Verifier:
+    """The verifier called ``name``. Raises UsageError for an unknown one."""
+    return cast(Verifier, _factory("woodshed.verifiers", "verifier", name)())
+
+
+def names(group: str) -> list[str]:
+    """What answers to ``group`` (engines, harnesses, verifiers), sorted."""
+    return sorted(_found(f"woodshed.{group}"))
+
+
+@cache
+def _found(group: str) -> dict[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=group)}
+
+
+def _factory(group: str, noun: str, name: str) -> Any:
+    found = _found(group)
+    if name not in found:
+        near = get_close_matches(name, found, n=1)
+        known = ", ".join(sorted(found)) or "none; is woodshed installed (pip install -e .)?"
+        remedy = f"Did you mean '{near[0]}'?" if near else f"Known: {known}."
+        raise UsageError(f"unknown {noun} '{name}'", remedy=remedy)
+    try:
+        return found[name].load()
+    except ImportError as error:
+        raise UsageError(f"{noun} '{name}' cannot be loaded: {error}", remedy="Install what it needs.") from error
