@@ -248,6 +248,8 @@ class Acting:
 class Harness(Protocol):
     """The program that runs the loop. It acts in the sandbox and says why it stopped; it never judges."""
 
+    needs_model: bool
+
     async def act(self, acting: Acting) -> StopReason:
         """Act until done or a limit is reached. Raises ModelFault, HarnessFault, SandboxDied."""
 

@@ -27,6 +27,8 @@ SETTINGS = (
     Setting("home", "", "where runs, blobs, layers and models live (default: the platform's user data folder)"),
     Setting("database_url", "", "SQLAlchemy URL of the store (default: SQLite in the home)"),
     Setting("engine", "native", "sandbox engine when --engine is not given"),
+    Setting("model_url", "", "endpoint of --model NAME when it names none, e.g. http://127.0.0.1:8000/v1"),
+    Setting("model_key", "", "name of the variable that holds the endpoint's key, e.g. OPENAI_API_KEY"),
     Setting("python", "", "the Python that sandboxes of the host image use (default: the one running Woodshed)"),
     Setting("pip_args", "", "extra arguments for pip when layers of requirements are made"),
 )
