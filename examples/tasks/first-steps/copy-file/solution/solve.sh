@@ -1,0 +1,3 @@
+#!/bin/bash
+set -euo pipefail
+cp config.example.ini config.ini

@@ -1,0 +1,3 @@
+#!/bin/bash
+set -euo pipefail
+wc -l < data.csv > count.txt

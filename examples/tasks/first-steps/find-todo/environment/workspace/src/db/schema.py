@@ -1,0 +1,1 @@
+COLUMNS = ("id", "todo", "done")

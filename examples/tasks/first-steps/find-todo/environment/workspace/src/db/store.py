@@ -1,0 +1,2 @@
+def load() -> list[str]:
+    return []  # TODO: open the file

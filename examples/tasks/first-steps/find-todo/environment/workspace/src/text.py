@@ -1,0 +1,2 @@
+def title(text: str) -> str:
+    return text.title()

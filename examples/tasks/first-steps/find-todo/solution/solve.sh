@@ -1,0 +1,3 @@
+#!/bin/bash
+set -euo pipefail
+grep -rl TODO src > todo.txt

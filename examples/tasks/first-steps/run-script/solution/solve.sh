@@ -1,0 +1,3 @@
+#!/bin/bash
+set -euo pipefail
+python3 report.py > out.txt
