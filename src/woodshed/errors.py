@@ -12,6 +12,7 @@
     │   ├── ModelUnreachable      model_api          no connection, or the connection broke
     │   ├── ModelRateLimited      model_api          429 or overload; carries ``retry_after_s``
     │   ├── ModelRefused          model_api          a 4xx that no retry mends: key, name, request
+    │   │   └── ContextExceeded   model_api          the conversation no longer fits; the loop stops with CONTEXT
     │   └── ModelGarbled          model_api          an answer that is not the protocol
     ├── HarnessFault              harness            our loop, or an external agent's wrapper, broke
     ├── VerifierFault             verifier           the verifier broke without the agent's doing
@@ -112,6 +113,10 @@ class ModelRefused(ModelFault):
     """The endpoint rejects the request for good: wrong key, unknown model, bad request."""
 
     retryable = False
+
+
+class ContextExceeded(ModelRefused):
+    """The conversation no longer fits the model's window. A loop ends with ``StopReason.CONTEXT``: no fault of ours."""
 
 
 class ModelGarbled(ModelFault):

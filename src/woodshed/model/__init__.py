@@ -16,6 +16,7 @@ from woodshed.model.event import Event, EventKind
 from woodshed.model.policy import Limits, SandboxPolicy
 from woodshed.model.record import Record
 from woodshed.model.task import EnvironmentSpec, Framework, Task, Upload, VerifierSpec
+from woodshed.model.toolcall import printable, read_object, written_call
 from woodshed.model.trajectory import Message, Observation, Step, ToolCall, Trajectory
 from woodshed.model.verdict import Assurance, Invalid, TestOutcome, Valid, Verdict
 
@@ -24,4 +25,5 @@ __all__ = [
     "EnvironmentSpec", "Event", "EventKind", "Framework", "Invalid", "Limits", "Message", "ModelSpec", "Observation",
     "Outcome", "Record", "Run", "RunSpec", "RunState", "Sampling", "SandboxPolicy", "Step", "StopReason", "Task",
     "TestOutcome", "ToolCall", "Trajectory", "Upload", "Usage", "Valid", "Verdict", "VerifierSpec",
+    "printable", "read_object", "written_call",
 ]

@@ -18,13 +18,14 @@ class ToolCall(Record):
 
 
 class Observation(Record):
-    """What the world answered to one call."""
+    """What the world answered to one call. ``interrupted``: the intent was recorded, and no result followed."""
 
     call: str
     content: str
     exit_code: int | None = None
     truncated: bool = False
     timed_out: bool = False
+    interrupted: bool = False
 
 
 class Message(Record):
