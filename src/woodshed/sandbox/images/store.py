@@ -1,0 +1,165 @@
+"""Images: an environment's declaration in, a prepared root file system out; made once, then a lookup."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Hashable
+from pathlib import Path
+from types import MappingProxyType
+
+from woodshed.errors import ImageFault, Unsupported, UsageError
+from woodshed.model import EnvironmentSpec
+from woodshed.sandbox.images import directory, host, pip, tree, upload, venv
+from woodshed.sandbox.images.build import Builder, build_wheel
+from woodshed.sandbox.images.layers import Layers
+from woodshed.sandbox.images.python import Interpreter, find
+from woodshed.sandbox.images.requirement import BASE, Pin, key, parse
+from woodshed.sandbox.images.rootfs import Bind, Rootfs
+
+FORMAT = "1"
+"""Raised whenever the same input must give another layer."""
+
+_TOOLS = ("pip", "pytest")
+_MOST_BUILDS = 50
+_Root = tuple[tuple[Path, ...], tuple[Bind, ...], str]
+"""Lower layers, binds, and the identity of what is not a layer of ours."""
+
+
+class Images:
+    """Prepares root file systems under ``home``; any number of threads and processes may share one home.
+
+    ``build`` makes wheels of source distributions inside a sandbox; without it they are refused.
+    """
+
+    def __init__(self, home: Path, build: Builder | None = None) -> None:
+        self.layers = Layers(home)
+        self._home, self._build = home.absolute(), build
+        self._ready: dict[Hashable, Rootfs] = {}
+        self._guard = threading.Lock()
+        self._making: dict[Hashable, threading.Lock] = {}
+        self._hosts: dict[tuple[str, ...], _Root] = {}
+        self._python: Interpreter | None = None
+
+    def prepare(self, spec: EnvironmentSpec) -> Rootfs:
+        """What ``spec`` declares, ready to mount. Blocks while layers are made; then a dictionary lookup.
+
+        An upload's source is read once per process: later changes on disk are seen by later processes only.
+        Raises UsageError for a bad declaration, ImageFault and EnvironmentFault for what could not be made,
+        Unsupported for requirements of a ``dir:`` image.
+        """
+        wanted = (spec.image, spec.requirements, spec.uploads, spec.workdir)
+        if ready := self._ready.get(wanted):
+            return ready
+        with self._guard:
+            making = self._making.setdefault(wanted, threading.Lock())
+        with making:
+            if ready := self._ready.get(wanted):
+                return ready
+            ready = self._ready[wanted] = self._prepare(spec)
+        with self._guard:
+            self._making.pop(wanted, None)
+        return ready
+
+    def close(self) -> None:
+        """Forget what was prepared and let others collect garbage. Idempotent."""
+        self._ready.clear()
+        self.layers.close()
+
+    def _prepare(self, spec: EnvironmentSpec) -> Rootfs:
+        if spec.image == "host":
+            root, env, shell = self._host(parse(spec.requirements)), host.ENV, host.shell()
+            missing: tree.Plan = {}
+        elif spec.image.startswith("dir:"):
+            if spec.requirements:
+                raise Unsupported("requirements with a 'dir:' image: install them into the directory, or use 'host'")
+            path = directory.root_of(spec.image, self._home)
+            root = ((path,), (), directory.manifest(path))
+            env, shell, missing = directory.ENV, directory.shell(path), directory.missing(path)
+        else:
+            raise UsageError(f"unknown image {spec.image!r}", field="image",
+                             remedy="Known are 'host' and 'dir:PATH' (an unpacked root directory).")
+        lowers, binds, identity = root
+        plan = missing | upload.plan_uploads(spec.uploads, spec.workdir, lowers, binds)
+        if plan:
+            lowers = (self._layer(plan), *lowers)
+        names = [layer.name for layer in lowers if layer.parent == self.layers.root]
+        digest = "sha256:" + key(FORMAT, spec.image.partition(":")[0], identity, *names)
+        return Rootfs(digest, lowers, binds, MappingProxyType(env), shell)
+
+    def _layer(self, plan: tree.Plan) -> Path:
+        return self.layers.make(tree.digest(plan), lambda root: tree.digest(plan, root))
+
+    def _host(self, requirements: tuple[str, ...]) -> _Root:
+        if known := self._hosts.get(requirements):
+            return known
+        python = self._interpreter()
+        plan, binds = host.skeleton(python)
+        lowers = (self._venv(python, requirements), self._layer(plan))
+        return self._hosts.setdefault(requirements, (lowers, binds, host.identity(python)))
+
+    def _interpreter(self) -> Interpreter:
+        with self._guard:
+            self._python = self._python or find(self._home)
+            return self._python
+
+    def _venv(self, python: Interpreter, requirements: tuple[str, ...], *, wheels_only: bool = False) -> Path:
+        """The layer of the virtual environment with pytest, pip and ``requirements``.
+
+        What answered a list of requirements once is noted and used again, so that a machine's results stay
+        comparable; ``gc`` of the layer alone does not change it.
+        """
+        asked = key(FORMAT, python.tag, str(python.exe), *map(str, BASE), *requirements)
+        links = self.layers.root / ".notes" / f"wheels-{asked}"
+        pins = BASE if not requirements and python.version >= (3, 11) else self._noted(asked)
+        if pins is None:
+            with self.layers.lock(asked):
+                pins = self._noted(asked)
+                if pins is None:
+                    pins = self._resolve(python, requirements, links, wheels_only)
+                    self.layers.set_note(asked, [str(pin) for pin in pins])
+        made = key(FORMAT, python.tag, str(python.exe), *map(str, pins))
+
+        def fill(layer: Path) -> None:
+            with self.layers.scratch() as scratch:
+                venv.fill(layer, python, pins, scratch, links if links.is_dir() else None)
+
+        return self.layers.make(made, fill)
+
+    def _noted(self, asked: str) -> tuple[Pin, ...] | None:
+        note = self.layers.note(asked)
+        return tuple(Pin.read(line) for line in note) if isinstance(note, list) else None
+
+    def _resolve(
+        self, python: Interpreter, requirements: tuple[str, ...], links: Path, wheels_only: bool
+    ) -> tuple[Pin, ...]:
+        """With the base's versions where the requirements allow them, else with whatever agrees with them."""
+        for _ in range(_MOST_BUILDS):
+            try:
+                return self._try(python, requirements, links)
+            except pip.NoWheel as missing:
+                if wheels_only or self._build is None:
+                    raise ImageFault(f"requirement {missing.requirement!r}: there is no wheel of it for Python "
+                                     f"{python.short}, and no sandbox to build one in ({missing})") from missing
+                self._build_missing(python, missing.requirement, links)
+        raise ImageFault(f"more than {_MOST_BUILDS} source distributions behind {', '.join(requirements)}")
+
+    def _try(self, python: Interpreter, requirements: tuple[str, ...], links: Path) -> tuple[Pin, ...]:
+        found_in = links if links.is_dir() else None
+        bound = [f"{pin.name}=={pin.version}" for pin in BASE]
+        with self.layers.scratch() as scratch:
+            try:
+                return pip.resolve(python.exe, (*_TOOLS, *requirements), bound, scratch, found_in)
+            except ImageFault:
+                # Perhaps a requirement asks for another pytest, or this Python does.
+                return pip.resolve(python.exe, (*_TOOLS, *requirements), (), scratch, found_in)
+
+    def _build_missing(self, python: Interpreter, requirement: str, links: Path) -> None:
+        assert self._build is not None
+        with self.layers.scratch() as scratch:
+            wheel = build_wheel(requirement, python.short, self._build, self._prepare_tools, scratch)
+            links.mkdir(mode=0o700, exist_ok=True)
+            wheel.rename(links / wheel.name)
+
+    def _prepare_tools(self, requirements: tuple[str, ...]) -> None:
+        """Have the layer of build tools ready, of wheels only: a build's tools are never built themselves."""
+        self._venv(self._interpreter(), parse(requirements, field="build-system.requires"), wheels_only=True)
