@@ -1,0 +1,41 @@
+"""What a dialect makes of an answer, and what every dialect can do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from woodshed.interfaces import ModelResponse, ToolSpec
+from woodshed.model import ToolCall
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The calls in an answer. ``native``: the server parsed them, so results go back as ``tool`` messages.
+
+    Without calls, ``done`` says that the model declared the end, and ``complaint`` what to tell it otherwise.
+    """
+
+    calls: tuple[ToolCall, ...] = ()
+    native: bool = False
+    done: bool = False
+    complaint: str = ""
+    note: str = ""
+
+
+class Dialect(Protocol):
+    """How tool calls are written. ``fallback`` takes over when the server refuses the first request."""
+
+    name: str
+    prose_finishes: bool
+    fallback: Dialect | None
+
+    def offers(self, tools: Sequence[ToolSpec]) -> Sequence[ToolSpec]:
+        """The tools to send in the request."""
+
+    def manual(self, tools: Sequence[ToolSpec]) -> str:
+        """What the system prompt says about acting."""
+
+    def read(self, response: ModelResponse) -> Reading:
+        """The answer's calls, in order. Ids are provisional."""

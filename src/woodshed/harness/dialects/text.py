@@ -1,0 +1,58 @@
+"""text: one fenced block an answer, for models and servers without tool calls."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from woodshed.harness.dialects.fence import calls_in, spoken
+from woodshed.harness.dialects.reading import Dialect, Reading
+from woodshed.harness.schema import signature
+from woodshed.interfaces import ModelResponse, ToolSpec
+from woodshed.model import ToolCall
+
+_DONE = re.compile(r"(?:^|\n)\W*DONE\W*$")
+_FORM = "Reply with exactly one command in a ```bash code block, or with the single word DONE when the task is done."
+
+
+class Text:
+    """Commands in ```bash blocks, other tools as ```json blocks. The first block counts."""
+
+    name = "text"
+    prose_finishes = True
+    fallback: Dialect | None = None
+
+    def offers(self, tools: Sequence[ToolSpec]) -> Sequence[ToolSpec]:
+        """None: everything stands in the manual."""
+        return ()
+
+    def manual(self, tools: Sequence[ToolSpec]) -> str:
+        """The form of an answer; the other tools come last, so that small models do not lose the main thing."""
+        others = [tool for tool in tools if tool.name not in ("bash", "finish")]
+        lines = ["Reply with exactly one bash command in a ```bash code block and nothing else.",
+                 "You then see its output and exit code. When the task is done, reply with the single word DONE."]
+        if others:
+            lines += ["", 'Instead of a command you may call a tool: {"name": ..., "arguments": {...}} in a ```json '
+                          "code block. Tools:"]
+            lines += [f"- {tool.name}: {tool.description} Arguments: {signature(tool)}." for tool in others]
+        return "\n".join(lines)
+
+    def read(self, response: ModelResponse) -> Reading:
+        """The first block that is a call, or why there is none."""
+        return read_text(response)
+
+
+def read_text(response: ModelResponse) -> Reading:
+    """The one call in the answer's text. What comes after it was written without knowing its result."""
+    text = spoken(response.content)
+    found = calls_in(text)
+    if not found:
+        cut = "Your answer was cut off: it is too long. " if response.finish_reason == "length" else ""
+        return Reading(done=bool(_DONE.search(text)), complaint=f"{cut}Your answer holds no command. {_FORM}")
+    first = found[0]
+    if not isinstance(first, ToolCall):
+        return Reading(complaint=f"Nothing was run: {first}. {_FORM}")
+    if response.finish_reason == "length" and len(found) == 1 and not text.endswith(("```", ">")):
+        return Reading(complaint=f"Nothing was run: your answer was cut off in the middle of the block. {_FORM}")
+    note = f"Only the first of your {len(found)} blocks was run." if len(found) > 1 else ""
+    return Reading(calls=(first,), note=note)

@@ -1,0 +1,52 @@
+"""Hands: carry out tool calls in the sandbox, each with its intent written before and its result after."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+
+from woodshed.errors import Cause, boundary
+from woodshed.harness.limits import Meter
+from woodshed.harness.schema import complaint, unknown_tool
+from woodshed.harness.tools import Maker
+from woodshed.interfaces import Acting, Tool, ToolResult
+from woodshed.model import EventKind, ToolCall
+
+
+class Hands:
+    """The tools of one attempt. A malformed call is answered, never raised: no agent can break its own attempt."""
+
+    def __init__(self, acting: Acting, makers: Sequence[Maker], meter: Meter) -> None:
+        self._acting, self._meter = acting, meter
+        made = [maker(acting.task) for maker in makers]
+        self.tools: Mapping[str, Tool] = {tool.spec.name: tool for tool in made}
+
+    async def do(self, call: ToolCall) -> ToolResult:
+        """Carry out one call. Raises SandboxDied and other faults of the sandbox; HarnessFault when a tool breaks."""
+        emit = self._acting.emit
+        error = self._wrong(call)
+        intent = {"call": call.id, "name": call.name, "arguments": call.arguments}
+        emit(EventKind.TOOL_CALL, intent | ({"raw": call.raw, "error": error} if error else {}))
+        self._meter.tool_call()
+        started = time.perf_counter()
+        result = ToolResult(error, exit_code=2) if error else await self._run(call)
+        emit(EventKind.TOOL_RESULT, {
+            "call": call.id, "content": result.content, "exit_code": result.exit_code, "truncated": result.truncated,
+            "timed_out": result.timed_out, "seconds": round(time.perf_counter() - started, 6),
+        })
+        return result
+
+    def _wrong(self, call: ToolCall) -> str | None:
+        if call.name not in self.tools:
+            return unknown_tool(call.name, self.tools)
+        spec = self.tools[call.name].spec
+        return f"{call.name}: arguments are {call.error}" if call.error else complaint(spec, call.arguments)
+
+    async def _run(self, call: ToolCall) -> ToolResult:
+        with boundary(Cause.HARNESS, f"tool {call.name}"):
+            try:
+                return await self.tools[call.name].run(
+                    self._acting.sandbox, call.arguments, timeout_s=self._meter.tool_timeout_s())
+            except (OSError, ValueError) as error:
+                # Of the world inside, such as a path that is too long. A sandbox that is gone raises SandboxDied.
+                return ToolResult(f"{call.name}: {error}", exit_code=1)

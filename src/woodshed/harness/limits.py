@@ -1,0 +1,64 @@
+"""Meter: keeps the usage of an attempt current and says which declared limit was reached."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from woodshed.interfaces import Acting, ModelResponse
+from woodshed.model import StopReason
+
+CHARS_PER_TOKEN = 3.5  # English and code average 3.3 to 4 with today's vocabularies; used only where none are reported
+
+
+class Meter:
+    """Counts turns, tool calls, tokens and wall seconds of one attempt against ``agent.limits``."""
+
+    def __init__(self, acting: Acting, clock: Callable[[], float] = time.monotonic) -> None:
+        self._acting, self._limits, self._clock = acting, acting.agent.limits, clock
+        self._ends_at = clock() + acting.deadline_s
+        self._spent = 0
+
+    def reached(self) -> StopReason | None:
+        """The limit that forbids another turn, or None."""
+        if self.left_s() <= 0:
+            return StopReason.WALL
+        if self._acting.usage.turns >= self._limits.turns:
+            return StopReason.TURNS
+        if self._limits.tokens is not None and self._spent >= self._limits.tokens:
+            return StopReason.TOKENS
+        return None
+
+    def no_more_calls(self) -> StopReason | None:
+        """The limit that forbids another tool call, or None."""
+        if self.left_s() <= 0:
+            return StopReason.WALL
+        return StopReason.TOOL_CALLS if self._acting.usage.tool_calls >= self._limits.tool_calls else None
+
+    def turn(self, response: ModelResponse, sent_chars: int) -> None:
+        """One model call more. A server that reports no tokens is charged by length: a budget must bind."""
+        usage = self._acting.usage
+        self._acting.usage = usage.model_copy(update={
+            "turns": usage.turns + 1,
+            "prompt_tokens": usage.prompt_tokens + response.prompt_tokens,
+            "completion_tokens": usage.completion_tokens + response.completion_tokens,
+        })
+        guess = int((sent_chars + len(response.content)) / CHARS_PER_TOKEN)
+        self._spent += (response.prompt_tokens + response.completion_tokens) or guess
+
+    def tool_call(self) -> None:
+        """One tool call more."""
+        usage = self._acting.usage
+        self._acting.usage = usage.model_copy(update={"tool_calls": usage.tool_calls + 1})
+
+    def tool_timeout_s(self) -> float:
+        """Seconds that the next tool may take: its own limit, or what is left of the wall."""
+        return max(0.001, min(self._limits.tool_timeout_s, self.left_s()))
+
+    def tokens_left(self) -> int | None:
+        """Completion tokens that the budget still allows; None without one."""
+        return None if self._limits.tokens is None else max(1, self._limits.tokens - self._spent)
+
+    def left_s(self) -> float:
+        """Seconds until the wall limit."""
+        return self._ends_at - self._clock()

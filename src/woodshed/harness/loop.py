@@ -1,0 +1,87 @@
+"""loop: observe, act, verify. Our own harness; everything it needs to know stands on this screen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from woodshed.errors import ContextExceeded, ModelRefused, UsageError
+from woodshed.harness import dialects
+from woodshed.harness.context import Conversation
+from woodshed.harness.hands import Hands
+from woodshed.harness.limits import Meter
+from woodshed.harness.stuck import Repeats
+from woodshed.harness.tools import DEFAULT_TOOLS, Maker
+from woodshed.interfaces import Acting, ModelClient, ModelResponse
+from woodshed.model import EventKind, StopReason, ToolCall
+
+REMINDERS = 2
+
+
+class Loop:
+    """Asks the model, carries out its calls, shows it the results, until it is done or a limit is reached."""
+
+    needs_model = True
+
+    def __init__(self, tools: Sequence[Maker] = DEFAULT_TOOLS) -> None:
+        self._tools = tuple(tools)
+
+    async def act(self, acting: Acting) -> StopReason:
+        """Why it ended. Raises UsageError without a model, ModelFault, HarnessFault, and the sandbox's faults."""
+        if acting.model is None:
+            raise UsageError("the agent 'loop' needs a model", field="model", remedy="Give one with --model.")
+        meter = Meter(acting)
+        hands = Hands(acting, self._tools, meter)
+        talk = _conversation(acting, hands, dialects.named(acting.agent.dialect))
+        repeats, idle = Repeats(), 0
+        while (stop := meter.reached()) is None:
+            try:
+                response = await _ask(acting.model, talk, meter)
+            except ContextExceeded:
+                if not talk.shrink():
+                    return StopReason.CONTEXT
+                continue
+            except ModelRefused as refusal:
+                if acting.usage.turns or talk.dialect.fallback is None:
+                    raise
+                acting.emit(EventKind.NOTE, {"text": f"the server takes no tools, going on in text: {refusal}"})
+                talk = _conversation(acting, hands, talk.dialect.fallback)
+                continue
+            reading = talk.hear(response)
+            if not reading.calls:
+                if talk.over():
+                    return StopReason.FINISHED
+                if (idle := idle + 1) > REMINDERS:
+                    return StopReason.NO_ACTION
+                talk.remind()
+                continue
+            idle = 0
+            if (end := await _carry_out(reading.calls, talk, hands, meter, repeats)) is not None:
+                return end
+        return stop
+
+
+async def _ask(model: ModelClient, talk: Conversation, meter: Meter) -> ModelResponse:
+    request = talk.request(meter.tokens_left())
+    response = await model.call(request)
+    meter.turn(response, talk.size())
+    return response
+
+
+async def _carry_out(
+    calls: Sequence[ToolCall], talk: Conversation, hands: Hands, meter: Meter, repeats: Repeats
+) -> StopReason | None:
+    """Do the calls in order; the reason to stop, if one of them gave it."""
+    for call in calls:
+        if (stop := meter.no_more_calls()) is not None:
+            return stop
+        result = await hands.do(call)
+        if result.done:
+            return StopReason.FINISHED
+        talk.observe(call, result, repeats.see(call, result))
+        if repeats.hopeless:
+            return StopReason.STUCK
+    return None
+
+
+def _conversation(acting: Acting, hands: Hands, dialect: dialects.Dialect) -> Conversation:
+    return Conversation(acting, dialect, [tool.spec for tool in hands.tools.values()])

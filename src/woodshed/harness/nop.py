@@ -1,0 +1,17 @@
+"""nop: does nothing. What passes with it was never a task."""
+
+from __future__ import annotations
+
+from woodshed.interfaces import Acting
+from woodshed.model import EventKind, StopReason
+
+
+class Nop:
+    """A harness that leaves the sandbox as it found it."""
+
+    needs_model = False
+
+    async def act(self, acting: Acting) -> StopReason:
+        """FINISHED, at once."""
+        acting.emit(EventKind.NOTE, {"text": "nop: nothing was done"})
+        return StopReason.FINISHED

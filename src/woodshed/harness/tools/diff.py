@@ -1,0 +1,110 @@
+"""diff: what the agent changed since the start, as a unified diff."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import posixpath
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from woodshed.errors import StoreFault
+from woodshed.harness.clip import clip
+from woodshed.harness.tools.output import CHARS
+from woodshed.interfaces import Sandbox, ToolResult, ToolSpec
+from woodshed.model import Change, ChangeKind, Task
+from woodshed.model.diff import unified
+
+_FILE_BYTES = 500_000
+_ALL_BYTES = 20_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Diff:
+    """Shows the changes below the working directory."""
+
+    task: Task
+    spec = ToolSpec(
+        "diff", "Show what you changed in the working directory since the start, as a unified diff.",
+        {"type": "object", "properties": {}})
+
+    async def run(self, sandbox: Sandbox, arguments: Mapping[str, Any], *, timeout_s: float) -> ToolResult:
+        """The diff, clipped. Originals are the task's uploads; a file of the image shows as new."""
+        kept = _Memory()
+        changes = await sandbox.changes(kept, roots=(self.task.environment.workdir,))
+        parts = [part for change in changes.changes if (part := self._shown(change, kept))]
+        parts += [f"not captured: {reason}\n" for reason in changes.refused]
+        text, clipped = clip("".join(parts) or "Nothing is changed.", CHARS)
+        return ToolResult(text, exit_code=0, truncated=clipped)
+
+    def _shown(self, change: Change, kept: _Memory) -> str:
+        before = original(self.task, change.path)
+        if change.kind is ChangeKind.DELETED:
+            return unified(change.path, before, None) or f"deleted {change.path}\n"
+        if change.kind is ChangeKind.SYMLINK:
+            return f"link {change.path} -> {change.target}\n"
+        if change.kind is not ChangeKind.FILE or change.sha256 is None:
+            return ""
+        after = kept.contents.get(change.sha256)
+        if after is None or len(after) > _FILE_BYTES:
+            return f"changed {change.path}: {change.size} bytes\n"
+        return unified(change.path, before, after) or ("" if after else f"empty {change.path}\n")
+
+
+def original(task: Task, path: str) -> bytes | None:
+    """What the task's uploads put at ``path`` (absolute, in the sandbox), or None. No link is followed on the host."""
+    for upload in reversed(task.environment.uploads):
+        rest = posixpath.relpath(path, upload.target)
+        if rest == "." or not rest.startswith(".."):
+            return _plain(upload.source, () if rest == "." else Path(rest).parts)
+    return None
+
+
+def _plain(source: Path, parts: tuple[str, ...]) -> bytes | None:
+    """The regular file at ``parts`` below ``source``, opened step by step: a task's folder may hold hostile links."""
+    held, how = -1, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+    try:
+        held = os.open(source, how)
+        for part in parts:
+            inner = os.open(part, how, dir_fd=held)
+            os.close(held)
+            held = inner
+        info = os.fstat(held)
+        if not stat.S_ISREG(info.st_mode) or info.st_size > _FILE_BYTES:
+            return None
+        with os.fdopen(held, "rb", closefd=False) as file:
+            return file.read()
+    except OSError:
+        return None
+    finally:
+        if held >= 0:
+            os.close(held)
+
+
+@dataclass(slots=True)
+class _Memory:
+    """A BlobSink for one look: contents in memory, bounded; what is beyond the bound is hashed and forgotten."""
+
+    contents: dict[str, bytes] = field(default_factory=dict)
+    size: int = 0
+
+    def put(self, content: bytes | BinaryIO) -> str:
+        digest, kept, rest = hashlib.sha256(), bytearray(), content
+        stream = io.BytesIO(rest) if isinstance(rest, bytes) else rest
+        while block := stream.read(1 << 16):
+            digest.update(block)
+            if len(kept) <= _FILE_BYTES:
+                kept += block
+        if self.size + len(kept) <= _ALL_BYTES and len(kept) <= _FILE_BYTES:
+            self.contents[digest.hexdigest()] = bytes(kept)
+            self.size += len(kept)
+        return digest.hexdigest()
+
+    def open(self, sha256: str) -> BinaryIO:
+        if sha256 not in self.contents:
+            raise StoreFault(f"{sha256} was too large to keep")
+        return io.BytesIO(self.contents[sha256])

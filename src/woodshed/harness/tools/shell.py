@@ -1,0 +1,94 @@
+"""bash, search, run_tests: tools that are one command in the sandbox."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from woodshed.harness.tools.output import KEPT_BYTES, shown
+from woodshed.interfaces import Sandbox, ToolResult, ToolSpec
+from woodshed.model import Task
+
+_QUIET = {"PAGER": "cat", "GIT_PAGER": "cat", "TERM": "dumb", "PIP_PROGRESS_BAR": "off"}
+_COMMAND_BYTES = 100_000  # the kernel takes 131,072 bytes in one argument (MAX_ARG_STRLEN)
+_MATCHES = 100
+_LINE_CHARS = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Bash:
+    """Runs a shell command."""
+
+    task: Task
+    spec = ToolSpec(
+        "bash", "Run a shell command in the working directory and return its output.",
+        {"type": "object", "properties": {"command": {"type": "string", "description": "the shell command"}},
+         "required": ["command"]})
+
+    async def run(self, sandbox: Sandbox, arguments: Mapping[str, Any], *, timeout_s: float) -> ToolResult:
+        """Its output and exit code. State of the shell (cd, export) does not outlive it."""
+        command = arguments["command"]
+        if len(command.encode()) > _COMMAND_BYTES:
+            return ToolResult("bash: the command is too long; put long content into a file with write_file.", 2)
+        return shown(await sandbox.exec(command, cwd=self.task.environment.workdir, env=_QUIET, timeout_s=timeout_s,
+                                        output_bytes=KEPT_BYTES))
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """Finds lines by a regular expression."""
+
+    task: Task
+    spec = ToolSpec(
+        "search", "Find lines that match a regular expression (grep -E) in the files below a path.",
+        {"type": "object", "properties": {
+            "pattern": {"type": "string", "description": "extended regular expression"},
+            "path": {"type": "string", "description": "file or folder; default: the working directory"}},
+         "required": ["pattern"]})
+
+    async def run(self, sandbox: Sandbox, arguments: Mapping[str, Any], *, timeout_s: float) -> ToolResult:
+        """``path:line:text`` of at most 100 matches, long lines cut."""
+        argv = ["grep", "-rnIE", "--exclude-dir=.git", "--exclude-dir=node_modules", "-e", arguments["pattern"],
+                "--", arguments.get("path") or "."]
+        found = await sandbox.exec(argv, cwd=self.task.environment.workdir, timeout_s=timeout_s,
+                                   output_bytes=KEPT_BYTES)
+        if found.exit_code == 1 and not found.stdout:
+            return ToolResult("No line matches.", exit_code=1)
+        if found.exit_code > 1 and not found.stdout:
+            return shown(found)
+        lines = found.stdout.split(b"\n")[:-1]
+        text = "\n".join(line.decode("utf-8", "replace")[:_LINE_CHARS] for line in lines[:_MATCHES])
+        more = len(lines) > _MATCHES or found.truncated
+        return ToolResult(text + ("\n[... more matches; narrow the pattern or the path]" if more else ""),
+                          exit_code=0, truncated=more, timed_out=found.timed_out)
+
+
+_GUESS = """\
+if [ -f run_tests.sh ]; then exec bash run_tests.sh
+elif [ -f package.json ] && grep -q '"test"[[:space:]]*:' package.json; then exec npm test --silent
+elif [ -f Cargo.toml ]; then exec cargo test --quiet
+elif [ -f go.mod ]; then exec go test ./...
+elif find . -path ./node_modules -prune -o \\( -name 'test_*.py' -o -name '*_test.py' \\) -print | grep -q .; then
+  exec python3 -m pytest -q -x
+elif { [ -f Makefile ] || [ -f makefile ]; } && grep -Eq '^(test|check):' Makefile makefile 2>/dev/null; then
+  if grep -Eq '^test:' Makefile makefile 2>/dev/null; then exec make test; else exec make check; fi
+else echo 'No tests are visible here. Run your own check with bash.' >&2; exit 5
+fi
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class RunTests:
+    """Runs the tests that the agent can see: ``test_command`` of the task's metadata, or what the files suggest."""
+
+    task: Task
+    spec = ToolSpec(
+        "run_tests", "Run the tests that are visible in the working directory.", {"type": "object", "properties": {}})
+
+    async def run(self, sandbox: Sandbox, arguments: Mapping[str, Any], *, timeout_s: float) -> ToolResult:
+        """The tests' output and exit code."""
+        given = self.task.metadata.get("test_command")
+        command = given if isinstance(given, str) and given.strip() else _GUESS
+        return shown(await sandbox.exec(command, cwd=self.task.environment.workdir, env=_QUIET, timeout_s=timeout_s,
+                                        output_bytes=KEPT_BYTES))

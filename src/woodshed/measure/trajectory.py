@@ -1,0 +1,74 @@
+"""The trajectory that an execution's events tell. Pure: events in, a Trajectory out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from woodshed.model import Event, EventKind, Observation, Step, ToolCall, Trajectory
+
+
+@dataclass(slots=True)
+class _Draft:
+    """A step while its events are read. ``observations`` are by call id; None until a result follows."""
+
+    source: str
+    message: str = ""
+    calls: list[ToolCall] = field(default_factory=list)
+    observations: dict[str, Observation | None] = field(default_factory=dict)
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    asked: bool = False
+
+    def step(self, index: int) -> Step:
+        """The step; a call without a result is one that was cut off, and says so."""
+        seen = tuple(found or Observation(call=call, content="", interrupted=True)
+                     for call, found in self.observations.items())
+        return Step(index=index, source=self.source, message=self.message, tool_calls=tuple(self.calls),
+                    observations=seen, prompt_tokens=self.prompt_tokens, completion_tokens=self.completion_tokens)
+
+
+def from_events(events: Sequence[Event], *, task: str, agent: str, model: str | None = None) -> Trajectory:
+    """All turns of one execution, in the order of ``seq``.
+
+    Messages of system and user, each answer of the model with the calls it made, and each call that no model asked
+    for (reference solution, replay) are steps. Raises ValueError for no events, or events of several executions.
+    """
+    owners = {(event.attempt, event.execution) for event in events}
+    if len(owners) != 1:
+        raise ValueError(f"events of one execution are needed, not of {len(owners)}")
+    [(attempt, execution)] = owners
+    drafts: list[_Draft] = []
+    for event in sorted(events, key=lambda event: event.seq):
+        _read(event.kind, event.data, drafts)
+    steps = tuple(draft.step(index) for index, draft in enumerate(drafts))
+    return Trajectory(attempt=attempt, execution=execution, task=task, agent=agent, model=model, steps=steps)
+
+
+def _read(kind: EventKind, data: dict[str, Any], drafts: list[_Draft]) -> None:
+    if kind is EventKind.MESSAGE:
+        source = str(data.get("role", "user"))
+        drafts.append(_Draft(source if source in ("system", "user") else "user", str(data.get("content", ""))))
+    elif kind is EventKind.MODEL_RESULT:
+        usage = data.get("usage") or {}
+        drafts.append(_Draft("agent", str(data.get("content", "")), prompt_tokens=usage.get("prompt_tokens"),
+                             completion_tokens=usage.get("completion_tokens"), asked=True))
+    elif kind is EventKind.TOOL_CALL:
+        if not drafts or not drafts[-1].asked:
+            drafts.append(_Draft("agent"))
+        call = ToolCall(id=str(data["call"]), name=str(data.get("name", "")), arguments=data.get("arguments") or {},
+                        raw=data.get("raw"), error=data.get("error"))
+        drafts[-1].calls.append(call)
+        drafts[-1].observations[call.id] = None
+    elif kind is EventKind.TOOL_RESULT:
+        _answer(Observation(
+            call=str(data["call"]), content=str(data.get("content", "")), exit_code=data.get("exit_code"),
+            truncated=bool(data.get("truncated")), timed_out=bool(data.get("timed_out"))), reversed(drafts))
+
+
+def _answer(seen: Observation, drafts: Iterable[_Draft]) -> None:
+    for draft in drafts:
+        if seen.call in draft.observations:
+            draft.observations[seen.call] = seen
+            return
