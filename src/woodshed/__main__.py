@@ -1,0 +1,5 @@
+"""``python -m woodshed`` is the command line."""
+
+from woodshed.cli import main
+
+main()

@@ -1,0 +1,55 @@
+"""What commands print: tables and notes for people on a terminal, one JSON object for programs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import Annotated, Any, NoReturn
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+out = Console(soft_wrap=True, highlight=False)
+err = Console(stderr=True, soft_wrap=True, highlight=False)
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
+
+
+def emit_json(value: Any) -> None:
+    """Print ``value`` as one line of JSON on standard output."""
+    sys.stdout.write(json.dumps(value, ensure_ascii=False, allow_nan=False) + "\n")
+    sys.stdout.flush()
+
+
+def note(text: str) -> None:
+    """A line for people, on standard error."""
+    err.print(escape(text), style="dim")
+
+
+def fail(message: str, code: int) -> NoReturn:
+    """Print the error on standard error and leave with ``code``."""
+    err.print(f"[bold red]error:[/] {escape(message)}")
+    raise SystemExit(code)
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, title: str | None = None) -> None:
+    """A table on standard output; columns that start with ``#`` are numbers and stand right."""
+    grid = Table(title=title, title_justify="left", header_style="bold")
+    for column in columns:
+        grid.add_column(column.removeprefix("#"), justify="right" if column.startswith("#") else "left")
+    for row in rows:
+        grid.add_row(*(escape(cell) for cell in row))
+    out.print(grid)
+
+
+def percent(value: float | None) -> str:
+    """A rate for people; an undefined one is a dash."""
+    return "–" if value is None else f"{100 * value:.1f} %"
+
+
+def number(value: float | None, form: Callable[[float], str] = lambda v: f"{v:.1f}") -> str:
+    """A figure for people; an undefined one is a dash."""
+    return "–" if value is None else form(value)

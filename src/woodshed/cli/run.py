@@ -1,0 +1,193 @@
+"""``woodshed run``: tasks × agents × attempts, with a live bar and a closing table."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from woodshed import settings
+from woodshed.cli.output import Json, emit_json, err, note, number, out, percent, table
+from woodshed.errors import UsageError
+from woodshed.model import AgentLimits, Run, RunSpec, Sampling, Task
+from woodshed.services import agents as agent_service
+from woodshed.services import report, runs
+from woodshed.services.home import Home, opened
+from woodshed.services.runs import Tally
+
+Tasks = Annotated[list[str] | None, typer.Argument(help="Task folders, or folders of them.", show_default=False)]
+Agents = Annotated[list[str] | None, typer.Option("--agent", "-a", help="oracle, nop, replay:FILE, loop; repeatable.")]
+Model = Annotated[str | None, typer.Option(help="local, local:NAME, FILE.gguf, or NAME@URL.")]
+Attempts = Annotated[int, typer.Option("-n", "--attempts", min=1, help="Attempts of each task by each agent.")]
+Concurrency = Annotated[int | None, typer.Option("--concurrency", "-c", min=1, help="Attempts at a time [default: 2].")]
+Seed = Annotated[int, typer.Option(help="Fixes the seed of every attempt.")]
+Engine = Annotated[str | None, typer.Option(help="Sandbox engine [default: WOODSHED_ENGINE or native].")]
+Resume = Annotated[str | None, typer.Option(metavar="RUN", help="Finish an interrupted run; 'last' is the newest.")]
+New = Annotated[bool, typer.Option("--new", help="Start anew even if the same run was interrupted.")]
+Turns = Annotated[int, typer.Option(min=1, help="Turns of a model before its attempt is cut off.")]
+ToolCalls = Annotated[int, typer.Option(min=1, help="Tool calls before an attempt is cut off.")]
+Tokens = Annotated[int | None, typer.Option(min=1, help="Prompt and completion tokens of an attempt together.")]
+Wall = Annotated[float | None, typer.Option(min=0.1, metavar="SECONDS", help="Wall time of acting [default: the task's].")]
+Temperature = Annotated[float | None, typer.Option(min=0.0, help="Sampling temperature [default: the server's].")]
+MaxTokens = Annotated[int, typer.Option(min=1, help="Tokens of one answer.")]
+KeyVariable = Annotated[str | None, typer.Option("--model-key", metavar="VARIABLE", help="Variable that holds the key.")]
+Dialect = Annotated[str, typer.Option(help="auto, tools or text: how tool calls are written.")]
+
+
+def run(
+    tasks: Tasks = None,
+    agent: Agents = None,
+    model: Model = None,
+    attempts: Attempts = 1,
+    concurrency: Concurrency = None,
+    seed: Seed = 0,
+    engine: Engine = None,
+    resume: Resume = None,
+    new: New = False,
+    turns: Turns = 50,
+    tool_calls: ToolCalls = 200,
+    tokens: Tokens = None,
+    wall: Wall = None,
+    temperature: Temperature = None,
+    max_tokens: MaxTokens = 2048,
+    model_key: KeyVariable = None,
+    dialect: Dialect = "auto",
+    json: Json = False,
+) -> None:
+    """Attempt tasks and judge each attempt in a fresh sandbox. Exit 0 when the run finished, whatever the pass rate."""
+    if resume is not None and (tasks or agent):
+        raise UsageError("--resume takes no tasks or agents", remedy="The run remembers them.")
+    with opened() as home:
+        if resume is not None:
+            _finish(home, lambda progress: runs.resume(home, resume, progress, concurrency=concurrency), json)
+            return
+        if not tasks or not agent:
+            raise UsageError("nothing to run", remedy="Say: woodshed run FOLDER --agent oracle")
+        if dialect not in ("auto", "tools", "text"):
+            raise UsageError(f"unknown dialect '{dialect}'", field="--dialect", remedy="Say auto, tools or text.")
+        chosen = agent_service.parse_model(
+            model, sampling=Sampling(temperature=temperature, max_tokens=max_tokens), key_variable=model_key
+        ) if model else None  # fmt: skip
+        limits = AgentLimits(turns=turns, tool_calls=tool_calls, tokens=tokens, wall_s=wall)
+        spec, found = runs.plan(
+            tasks,
+            agent_service.build(agent, chosen, limits=limits, dialect=dialect),
+            attempts=attempts,
+            concurrency=concurrency or 2,
+            seed=seed,
+            engine=engine or settings.setting("engine"),
+        )
+        _start(home, spec, found, new, json)
+
+
+def _start(home: Home, spec: RunSpec, found: list[Task], new: bool, json: bool) -> None:
+    earlier = None if new else runs.resumable(home, spec)
+    if earlier is not None:
+        note(f"the same run was interrupted before: resuming {earlier.id} (--new starts another)")
+        _finish(home, lambda p: runs.resume(home, earlier.id, p, concurrency=spec.concurrency), json)
+    else:
+        _finish(home, lambda progress: runs.start(home, spec, found, progress), json)
+
+
+def _finish(home: Home, drive: Callable[[runs.Progress], Coroutine[Any, Any, Run]], json: bool) -> None:
+    started = time.perf_counter()
+    try:
+        with _bar() as progress:
+            finished = asyncio.run(_interruptible(drive(progress)))
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        newest = home.store.newest_run()
+        if newest is not None:
+            err.print(f"interrupted; nothing is lost. Resume with: woodshed run --resume {newest.id}")
+        raise SystemExit(130) from None
+    summary = report.summary(home, finished, elapsed_s=time.perf_counter() - started)
+    folder = report.write_results(home, finished, summary)
+    if json:
+        emit_json(summary)
+    else:
+        print_summary(summary, folder)
+
+
+async def _interruptible(work: Coroutine[Any, Any, Run]) -> Run:
+    """Ctrl-C and SIGTERM cancel the work, so that everything live is closed before we leave."""
+    task = asyncio.ensure_future(work)
+    loop = asyncio.get_running_loop()
+    for signum in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(signum, task.cancel)
+    return await task
+
+
+@contextmanager
+def _bar() -> Iterator[runs.Progress]:
+    """A live bar on a terminal; elsewhere a line on standard error at every tenth of the way."""
+    if not err.is_terminal:
+        yield Lines()
+        return
+    columns = (
+        BarColumn(bar_width=24), MofNCompleteColumn(), TextColumn("{task.fields[state]}"), TimeRemainingColumn(),
+    )  # fmt: skip
+    with Progress(*columns, console=err) as bar:
+        task = bar.add_task("", total=None, state="")
+        started, first = time.perf_counter(), [0]
+
+        def show(tally: Tally) -> None:
+            if bar.tasks[0].total is None:
+                first[0] = tally.done
+            rate = (tally.done - first[0]) / max(time.perf_counter() - started, 1e-6)
+            bar.update(task, total=tally.total, completed=tally.done, state=f"{describe(tally)}  {rate:.1f}/s")
+
+        yield show
+
+
+@dataclass(slots=True)
+class Lines:
+    """Progress without a terminal: one line at every tenth of the way."""
+
+    tenth: int = 0
+
+    def __call__(self, tally: Tally) -> None:
+        """Print when another tenth is done."""
+        now = 10 * tally.done // max(tally.total, 1)
+        if now > self.tenth:
+            self.tenth = now
+            note(f"{tally.done}/{tally.total}  {describe(tally)}")
+
+
+def describe(tally: Tally) -> str:
+    """One line of a tally: valid, passed, failed, invalid by cause."""
+    broken = ", ".join(f"{count} {cause}" for cause, count in sorted(tally.invalid.items()))
+    return f"valid {tally.valid}  passed {tally.passed}  failed {tally.failed}" + (f"  invalid {broken}" if broken else "")
+
+
+def print_summary(summary: dict[str, Any], folder: Path | None) -> None:
+    """The closing table: agent × task group, and where the results lie."""
+    ks = sorted({int(k) for row in summary["groups"] for k in row["pass_at_k"]} - {1})
+    rows = [
+        (
+            row["agent"], row["group"], str(row["attempts"]), percent(row["valid_rate"]), str(row["passed"]),
+            str(row["failed"]), _causes(row["invalid"]), percent(row["pass_at_1"]),
+            *(percent(row["pass_at_k"].get(str(k))) for k in ks),
+            number(row["mean_turns"]), number(row["mean_tokens"], lambda v: f"{v:.0f}"), number(row["mean_seconds"], lambda v: f"{v:.2f}"),
+        )
+        for row in summary["groups"]
+    ]  # fmt: skip
+    columns = (
+        "agent", "tasks", "#attempts", "#valid", "#passed", "#failed", "invalid", "#pass@1",
+        *(f"#pass@{k}" for k in ks), "#turns", "#tokens", "#seconds",
+    )  # fmt: skip
+    table(columns, rows)
+    out.print(f"{summary['run']}: {summary['state']} in {summary['elapsed_s']:.1f} s")
+    if folder is not None:
+        out.print(f"results: {folder}")
+    out.print(f"look closer: woodshed show {summary['run']} · woodshed trace {summary['run']}.1")
+
+
+def _causes(invalid: dict[str, int]) -> str:
+    return ", ".join(f"{count} {cause}" for cause, count in sorted(invalid.items())) or "–"

@@ -1,0 +1,101 @@
+"""``woodshed show`` and ``woodshed trace``: what a run came to, and what one attempt did."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.syntax import Syntax
+
+from woodshed.cli.output import Json, emit_json, number, out, table
+from woodshed.cli.run import print_summary
+from woodshed.services import report
+from woodshed.services.home import opened
+
+
+def show(
+    run: Annotated[str | None, typer.Argument(help="A run's id, or 'last'. Without it: all runs.")] = None,
+    json: Json = False,
+) -> None:
+    """A run's closing table and each of its attempts; or the list of runs."""
+    with opened() as home:
+        if run is None:
+            _list(report.listing(home), json)
+            return
+        found = home.store.run(run)
+        summary = report.summary(home, found)
+        rows = report.attempts(home, found)
+    if json:
+        emit_json({**summary, "results": rows})
+        return
+    print_summary(summary, None)
+    table(
+        ("attempt", "agent", "task", "verdict", "stop", "flags", "#seconds"),
+        (
+            (r["attempt"], r["agent"], r["task"], _verdict(r), r["stop"] or "–", " ".join(r["flags"]), number(r["seconds"]))
+            for r in rows
+        ),
+    )
+
+
+def trace(
+    attempt: Annotated[str, typer.Argument(help="An attempt's id, as show prints it.")],
+    json: Json = False,
+) -> None:
+    """The steps of one attempt: messages, commands with exit codes, the diff, the verdict."""
+    with opened() as home:
+        told = report.trace(home, attempt)
+    if json:
+        emit_json(told)
+    else:
+        _print_trace(told)
+
+
+def _list(rows: list[dict[str, Any]], json: bool) -> None:
+    if json:
+        emit_json({"runs": rows})
+        return
+    table(
+        ("run", "state", "agents", "#tasks", "#attempts", "#done", "created"),
+        (
+            (r["run"], r["state"], ", ".join(r["agents"]), str(r["tasks"]), str(r["attempts"]), str(r["done"]), r["created_at"])
+            for r in rows
+        ),
+    )
+
+
+def _verdict(row: dict[str, Any]) -> str:
+    if row["valid"] is None:
+        return row["state"]
+    if not row["valid"]:
+        return f"invalid: {row['cause']}"
+    return "passed" if row["passed"] else f"failed: {row['cause'] or 'agent'}"
+
+
+def _print_trace(told: dict[str, Any]) -> None:
+    out.print(f"[bold]{told['attempt']}[/]  {escape(told['task'])}  {escape(told['agent'])}  execution {told['execution']}")
+    for step in told["steps"]:
+        out.print(f"\n[bold cyan]{step['index']} {step['source']}[/]")
+        if step["message"]:
+            out.print(escape(step["message"].rstrip()))
+        answers = {o["call"]: o for o in step["observations"]}
+        for call in step["tool_calls"]:
+            out.print(f"[yellow]▸ {escape(call['name'])}[/] {escape(report.arguments(call))}")
+            answer = answers.get(call["id"])
+            if answer is None:
+                out.print("  interrupted", style="red")
+                continue
+            marks = [f"exit {answer['exit_code']}"] if answer["exit_code"] is not None else []
+            marks += [mark for mark in ("truncated", "timed_out") if answer[mark]]
+            out.print(escape(answer["content"].rstrip()), style="dim")
+            if marks:
+                out.print("  " + " · ".join(marks), style="dim italic")
+    if told["diff"]:
+        out.print("\n[bold]changes[/]")
+        out.print(Syntax(told["diff"], "diff", background_color="default"))
+    for line in told["refused"]:
+        out.print(f"not captured: {escape(line)}", style="yellow")
+    out.print(f"\n[bold]verdict[/] {escape(report.sentence(told['verdict']))}")
+    stages = "  ".join(f"{name} {1000 * seconds:.0f} ms" for name, seconds in told["stages_s"].items())
+    out.print(f"stop: {told['stop'] or '–'}   {stages}", style="dim")

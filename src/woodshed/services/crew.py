@@ -1,0 +1,95 @@
+"""Crew: the live parts that one process brings to one run, from sandboxes to model servers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import Self
+
+from woodshed import plugins
+from woodshed.attempt import Parts, run_attempt
+from woodshed.engine.durable import Durable
+from woodshed.gateway.client import Gateway
+from woodshed.interfaces import Harness, SandboxEngine, Verifier
+from woodshed.model import Agent, Outcome, Run, Task
+from woodshed.services.home import Home
+from woodshed.services.endpoints import Endpoints
+from woodshed.store.eventlog import EventLog
+
+Finished = Callable[[Outcome], None]
+
+
+class Crew:
+    """Everything live that executes the attempts of a run here. Leaving it closes all of it."""
+
+    def __init__(self, home: Home, run: Run, tasks: Sequence[Task]) -> None:
+        self._home, self._run = home, run
+        self._tasks: Mapping[str, Task] = {task.id: task for task in tasks}
+        self._agents: dict[str, Agent] = {agent.name: agent for agent in run.spec.agents}
+        self._harnesses: dict[str, Harness] = {
+            agent.name: plugins.harness(agent.harness) for agent in run.spec.agents
+        }
+        self._verifier: Verifier = plugins.verifier()
+        self._stack = AsyncExitStack()
+        self._durable = Durable(home.path, self._execute, concurrency=run.spec.concurrency)
+        self._finished: Finished = lambda outcome: None
+        self._engine: SandboxEngine
+        self._gateway: Gateway
+
+    @property
+    def executor(self) -> str:
+        """The id of this process in the durable engine; its lock says that we live."""
+        return self._durable.executor_id
+
+    async def __aenter__(self) -> Self:
+        try:
+            self._engine = plugins.engine(self._run.spec.engine, self._home.path)
+            self._stack.push_async_callback(self._engine.close)
+            self._gateway = Gateway()
+            self._stack.push_async_callback(self._gateway.close)
+            endpoints = await self._stack.enter_async_context(
+                Endpoints(self._home.path, self._agents.values(), parallel=self._run.spec.concurrency)
+            )
+            self._agents = {name: endpoints.bound(agent) for name, agent in self._agents.items()}
+            await self._durable.start()
+            self._stack.push_async_callback(self._durable.close)
+        except BaseException:
+            await self._stack.aclose()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stack.aclose()
+
+    def take_over(self) -> None:
+        """Become the owner of the run. Raises UsageError while its owner lives."""
+        self._durable.take_over(self._home.store, self._run)
+
+    async def work(self, attempts: Sequence[str], finished: Finished) -> None:
+        """Execute the attempts durably; ``finished`` hears of each outcome that counts. Returns when all are done."""
+        self._finished = finished
+        await self._durable.submit(self._run.id, attempts)
+        await self._durable.wait()
+
+    async def _execute(self, attempt_id: str) -> None:
+        store = self._home.store
+        attempt = store.attempt(attempt_id)
+        number = store.begin_execution(attempt_id, self.executor)
+        if number is None:
+            return
+        log = EventLog(store, attempt_id, number)
+        task, agent = self._tasks[attempt.task], self._agents[attempt.agent]
+        parts = Parts(
+            engine=self._engine,
+            harness=self._harnesses[agent.name],
+            verifier=self._verifier,
+            model=self._gateway.client(agent.model, log.emit, seed=attempt.seed) if agent.model else None,
+            blobs=self._home.blobs,
+            emit=log.emit,
+        )
+        outcome = await run_attempt(task, agent, parts, seed=attempt.seed)
+        if log.finish(outcome):
+            self._finished(outcome)

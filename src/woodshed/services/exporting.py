@@ -1,0 +1,38 @@
+"""Exports: a run's finished attempts in others' formats."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from woodshed.errors import UsageError
+from woodshed.measure.trajectory import from_events
+from woodshed.model import Run
+from woodshed.services.home import Home
+from woodshed.trainers.atif import to_atif
+
+FORMATS = ("atif",)
+
+
+def export(home: Home, run: Run, form: str, folder: Path) -> list[Path]:
+    """One ATIF 1.8 file for each finished attempt, named by its id; the files written.
+
+    Raises UsageError for an unknown format or a folder that cannot be made.
+    """
+    if form not in FORMATS:
+        raise UsageError(f"unknown format '{form}'", field="--format", remedy=f"Known: {', '.join(FORMATS)}.")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot be made: {error.strerror}", file=folder, field="--out", remedy="Choose another.") from error
+    models = {agent.name: agent.model.name if agent.model else None for agent in run.spec.agents}
+    files = []
+    for attempt in home.store.attempts(run.id):
+        if attempt.outcome is None:
+            continue
+        events = home.store.events(attempt.id, attempt.executions)
+        trajectory = from_events(events, task=attempt.task, agent=attempt.agent, model=models[attempt.agent])
+        path = folder / f"{attempt.id}.json"
+        path.write_text(json.dumps(to_atif(trajectory, verdict=attempt.outcome.verdict), ensure_ascii=False, indent=1) + "\n")
+        files.append(path)
+    return files

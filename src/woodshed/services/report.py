@@ -1,0 +1,220 @@
+"""What a run came to: its summary, its attempts, and the trace of one, all derived from the store."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from woodshed.errors import StoreFault, UsageError
+from woodshed.measure.summary import summarise
+from woodshed.measure.trajectory import from_events
+from woodshed.model import Attempt, AttemptState, ChangeSet, Event, EventKind, Invalid, Run, Task, Valid
+from woodshed.model.changes import Change, ChangeKind
+from woodshed.model.diff import unified
+from woodshed.services.home import Home
+from woodshed.tasks.load import find_tasks
+
+
+def summary(home: Home, run: Run, *, elapsed_s: float | None = None) -> dict[str, Any]:
+    """The run in figures: ``{"run", "state", "elapsed_s", "agents": […], "groups": […]}``.
+
+    ``agents`` has one row an agent, ``groups`` one an agent and task group; both rows have the same keys. Rates are
+    None where undefined: no valid attempts give no pass rate.
+    """
+    attempts = home.store.attempts(run.id)
+    groups = _groups(run)
+    models = {agent.name: agent.model.name if agent.model else None for agent in run.spec.agents}
+    agents, by_group = summarise(attempts, groups)
+    return {
+        "run": run.id,
+        "state": run.state.value,
+        "elapsed_s": round(elapsed_s if elapsed_s is not None else _span_s(attempts), 3),
+        "agents": [{"agent": row["agent"], "model": models[row["agent"]], **row} for row in agents],
+        "groups": by_group,
+    }
+
+
+def attempts(home: Home, run: Run) -> list[dict[str, Any]]:
+    """One flat row an attempt: verdict, stop reason, flags, usage, seconds."""
+    return [_row(attempt) for attempt in home.store.attempts(run.id)]
+
+
+def listing(home: Home) -> list[dict[str, Any]]:
+    """All runs, newest first."""
+    rows = []
+    for run in home.store.runs():
+        mine = home.store.attempts(run.id)
+        rows.append(
+            {
+                "run": run.id,
+                "state": run.state.value,
+                "agents": [agent.name for agent in run.spec.agents],
+                "tasks": len(run.spec.tasks),
+                "attempts": len(mine),
+                "done": sum(attempt.state is AttemptState.DONE for attempt in mine),
+                "created_at": run.created_at.strftime("%Y-%m-%d %H:%M:%S"),
+            }
+        )
+    return rows
+
+
+def write_results(home: Home, run: Run, figures: dict[str, Any]) -> Path:
+    """Leave ``summary.json`` and ``attempts.jsonl`` in ``runs/RUN`` of the state folder; the folder."""
+    folder = home.path / "runs" / run.id
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _replace(folder / "summary.json", json.dumps(figures, indent=1) + "\n")
+        _replace(folder / "attempts.jsonl", "".join(json.dumps(row) + "\n" for row in attempts(home, run)))
+    except OSError as error:
+        raise StoreFault(f"results of {run.id} could not be written: {error}") from error
+    return folder
+
+
+def trace(home: Home, attempt_id: str) -> dict[str, Any]:
+    """One attempt, readable: steps, diff, verdict. Raises UsageError when there is no such attempt."""
+    attempt = home.store.attempt(attempt_id)
+    run = home.store.run(attempt.run)
+    execution = attempt.executions
+    events = home.store.events(attempt.id, execution)
+    agent = next(agent for agent in run.spec.agents if agent.name == attempt.agent)
+    trajectory = from_events(
+        events, task=attempt.task, agent=attempt.agent, model=agent.model.name if agent.model else None
+    )
+    changes = _changes(events)
+    return {
+        **_row(attempt),
+        "execution": execution,
+        "model": trajectory.model,
+        "steps": [step.to_json() for step in trajectory.steps],
+        "changes": [change.to_json() for change in changes.changes],
+        "refused": list(changes.refused),
+        "diff": diff(home, changes, _task(run, attempt.task)),
+        "verdict": attempt.outcome.verdict.to_json() if attempt.outcome else None,
+        "stages_s": attempt.outcome.stages_s if attempt.outcome else {},
+    }
+
+
+def diff(home: Home, changes: ChangeSet, task: Task | None) -> str:
+    """The captured changes as a unified diff against the task's own start files."""
+    return "".join(_one_diff(home, change, task) for change in changes.changes)
+
+
+def arguments(call: dict[str, Any]) -> str:
+    """A tool call's arguments on a line or, for one long text, as it stands."""
+    values = call["arguments"]
+    if not values:
+        return call["raw"] or ""
+    if len(values) == 1:
+        return str(next(iter(values.values())))
+    return json.dumps(values, ensure_ascii=False)
+
+
+def sentence(verdict: dict[str, Any] | None) -> str:
+    """A verdict in one line."""
+    if verdict is None:
+        return "none yet"
+    if verdict["kind"] == "invalid":
+        return f"invalid ({verdict['cause']}): {verdict['detail']}"
+    rewards = ", ".join(f"{name} {value}" for name, value in verdict["rewards"].items())
+    word = "passed" if verdict["total"] >= 1 else f"failed ({verdict['cause'] or 'agent'})"
+    flags = f"  [{', '.join(verdict['flags'])}]" if verdict["flags"] else ""
+    detail = f"\n{verdict['detail']}" if verdict["detail"] else ""
+    return f"valid: {word}  {rewards}  assurance {verdict['assurance']}{flags}{detail}"
+
+
+def _one_diff(home: Home, change: Change, task: Task | None) -> str:
+    match change.kind:
+        case ChangeKind.FILE:
+            return unified(change.path, _start(task, change.path), _blob(home, change))
+        case ChangeKind.DELETED:
+            before = _start(task, change.path)
+            return unified(change.path, before, None) if before is not None else f"deleted {change.path}\n"
+        case ChangeKind.SYMLINK:
+            return f"link {change.path} -> {change.target}\n"
+        case _:
+            return ""
+
+
+def _blob(home: Home, change: Change, limit: int = 1_000_000) -> bytes | None:
+    if change.sha256 is None:
+        return None
+    with home.blobs.open(change.sha256) as source:
+        return source.read(limit)
+
+
+def _start(task: Task | None, path: str) -> bytes | None:
+    """What stood at a sandbox path when the attempt began, as far as the task's own files tell."""
+    for upload in task.environment.uploads if task else ():
+        target = upload.target.rstrip("/")
+        if path == target and upload.source.is_file():
+            return upload.source.read_bytes()
+        below = upload.source / path.removeprefix(target + "/")
+        if path.startswith(target + "/") and below.is_file() and not below.is_symlink():
+            return below.read_bytes()
+    return None
+
+
+def _task(run: Run, task_id: str) -> Task | None:
+    """The task as it lies on disk now; None when its folder is gone or broken (the trace goes on without it)."""
+    for folder in run.spec.tasks:
+        try:
+            found = find_tasks([Path(folder)])
+        except UsageError:
+            continue
+        if found[0].id == task_id:
+            return found[0]
+    return None
+
+
+def _changes(events: Iterable[Event]) -> ChangeSet:
+    for event in events:
+        if event.kind is EventKind.CHANGES:
+            return ChangeSet.model_validate(event.data)
+    return ChangeSet()
+
+
+def _row(attempt: Attempt) -> dict[str, Any]:
+    outcome = attempt.outcome
+    verdict = outcome.verdict if outcome else None
+    valid = verdict if isinstance(verdict, Valid) else None
+    return {
+        "attempt": attempt.id,
+        "task": attempt.task,
+        "agent": attempt.agent,
+        "index": attempt.index,
+        "state": attempt.state.value,
+        "executions": attempt.executions,
+        "valid": None if verdict is None else valid is not None,
+        "passed": valid.passed if valid else None,
+        "total": valid.total if valid else None,
+        "rewards": valid.rewards if valid else None,
+        "cause": verdict.cause.value if verdict and verdict.cause else None,
+        "flags": list(valid.flags) if valid else [],
+        "assurance": valid.assurance.value if valid else None,
+        "detail": verdict.detail if isinstance(verdict, Valid | Invalid) else "",
+        "stop": outcome.stop.value if outcome else None,
+        "turns": outcome.usage.turns if outcome else None,
+        "tool_calls": outcome.usage.tool_calls if outcome else None,
+        "prompt_tokens": outcome.usage.prompt_tokens if outcome else None,
+        "completion_tokens": outcome.usage.completion_tokens if outcome else None,
+        "seconds": round(sum(outcome.stages_s.values()), 4) if outcome else None,
+    }
+
+
+def _groups(run: Run) -> dict[str, str]:
+    """Task id → group, from where the folders lie; needs no file to be there still."""
+    return {Path(folder).name: Path(folder).parent.name for folder in run.spec.tasks}
+
+
+def _span_s(attempts: list[Attempt]) -> float:
+    starts = [attempt.started_at for attempt in attempts if attempt.started_at]
+    ends = [attempt.finished_at for attempt in attempts if attempt.finished_at]
+    return (max(ends) - min(starts)).total_seconds() if starts and ends else 0.0
+
+
+def _replace(path: Path, text: str) -> None:
+    temporary = path.with_suffix(path.suffix + ".tmp")
+    temporary.write_text(text)
+    temporary.replace(path)

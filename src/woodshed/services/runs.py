@@ -1,0 +1,163 @@
+"""Start a run, or resume one: tasks × agents × attempts, each attempt exactly once in the results."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from woodshed.errors import UsageError
+from woodshed.model import Agent, Attempt, AttemptState, Invalid, Outcome, Run, RunSpec, RunState, Task, Valid
+from woodshed.model.event import now
+from woodshed.services.crew import Crew
+from woodshed.services.home import Home
+from woodshed.store.ids import attempt_id, new_run_id
+from woodshed.tasks.load import find_tasks
+
+
+@dataclass(slots=True)
+class Tally:
+    """How far a run is. ``valid + invalid.total() == done``; ``passed + failed == valid``."""
+
+    total: int
+    done: int = 0
+    valid: int = 0
+    passed: int = 0
+    failed: int = 0
+    invalid: Counter[str] = field(default_factory=Counter)
+
+    def add(self, outcome: Outcome) -> None:
+        """Count one finished attempt."""
+        self.done += 1
+        match outcome.verdict:
+            case Valid() as verdict:
+                self.valid += 1
+                self.passed += verdict.passed
+                self.failed += not verdict.passed
+            case Invalid() as verdict:
+                self.invalid[verdict.cause.value] += 1
+
+
+Progress = Callable[[Tally], None]
+
+
+def plan(
+    paths: Sequence[str | Path],
+    agents: Sequence[Agent],
+    *,
+    attempts: int,
+    concurrency: int,
+    seed: int,
+    engine: str,
+) -> tuple[RunSpec, list[Task]]:
+    """What is asked, checked against the task folders. Raises UsageError for anything wrong with them."""
+    tasks = find_tasks([Path(path) for path in paths])
+    spec = RunSpec(
+        tasks=tuple(str(task.folder) for task in tasks),
+        digests={str(task.folder): task.digest for task in tasks},
+        agents=tuple(agents),
+        attempts=attempts,
+        concurrency=concurrency,
+        seed=seed,
+        engine=engine,
+    )
+    return spec, tasks
+
+
+async def start(home: Home, spec: RunSpec, tasks: Sequence[Task], progress: Progress) -> Run:
+    """Create the run and drive it to its end; the finished Run.
+
+    When the caller is cancelled, everything live is closed and the run is left ``interrupted``, ready to resume.
+    """
+    run = Run(id=new_run_id(), spec=spec, created_at=now())
+    async with Crew(home, run, tasks) as crew:
+        home.store.create_run(run.model_copy(update={"executor": crew.executor}), planned(run, tasks))
+        return await _drive(home, run, crew, progress)
+
+
+async def resume(home: Home, run_id: str, progress: Progress, *, concurrency: int | None = None) -> Run:
+    """Finish an interrupted run: its open attempts get a new execution, finished ones stand.
+
+    ``last`` names the newest run. Raises UsageError when there is none, when its owner lives, or a task has changed.
+    """
+    run = home.store.run(run_id)
+    if run.state is RunState.FINISHED:
+        return run
+    if concurrency:
+        run = run.model_copy(update={"spec": run.spec.model_copy(update={"concurrency": concurrency})})
+    tasks = _unchanged(run)
+    async with Crew(home, run, tasks) as crew:
+        crew.take_over()
+        return await _drive(home, run, crew, progress)
+
+
+def resumable(home: Home, spec: RunSpec) -> Run | None:
+    """The newest unfinished run that asked for the same thing and whose owner is gone; None when there is none."""
+    from woodshed.engine.lease import owner_alive
+
+    wanted = spec.model_copy(update={"concurrency": 1})
+    for run in home.store.runs():
+        same = run.spec.model_copy(update={"concurrency": 1}) == wanted
+        if same and run.state is not RunState.FINISHED and not (run.executor and owner_alive(home.path, run.executor)):
+            return run
+    return None
+
+
+def planned(run: Run, tasks: Sequence[Task]) -> list[Attempt]:
+    """Every attempt of a run, in the order they are to be taken: first tries of all tasks before second ones."""
+    return [
+        Attempt(
+            id=attempt_id(run.id, number),
+            run=run.id,
+            project=run.project,
+            task=task.id,
+            agent=agent.name,
+            index=index,
+            seed=seed_of(run.spec.seed, task.id, agent.name, index),
+        )
+        for number, (index, task, agent) in enumerate((index, task, agent)
+            for index in range(run.spec.attempts)
+            for task in tasks
+            for agent in run.spec.agents
+        ), start=1)
+    ]
+
+
+def seed_of(seed: int, task: str, agent: str, index: int) -> int:
+    """A seed of 31 bits for one attempt: the same for the same question, whatever the order of execution."""
+    material = f"{seed}\0{task}\0{agent}\0{index}".encode()
+    return int.from_bytes(hashlib.sha256(material).digest()[:4], "big") & 0x7FFF_FFFF
+
+
+async def _drive(home: Home, run: Run, crew: Crew, progress: Progress) -> Run:
+    attempts = home.store.attempts(run.id)
+    tally = Tally(total=len(attempts))
+    for attempt in attempts:
+        if attempt.outcome is not None:
+            tally.add(attempt.outcome)
+
+    def finished(outcome: Outcome) -> None:
+        tally.add(outcome)
+        progress(tally)
+
+    progress(tally)
+    try:
+        await crew.work([attempt.id for attempt in attempts if attempt.state is not AttemptState.DONE], finished)
+    except BaseException:
+        home.store.set_run_state(run.id, RunState.INTERRUPTED)
+        raise
+    home.store.set_run_state(run.id, RunState.FINISHED)
+    return home.store.run(run.id)
+
+
+def _unchanged(run: Run) -> list[Task]:
+    tasks = find_tasks([Path(folder) for folder in run.spec.tasks])
+    for task in tasks:
+        if run.spec.digests.get(str(task.folder)) != task.digest:
+            raise UsageError(
+                f"the task has changed since {run.id} began", file=task.folder,
+                remedy="Restore it, or start a new run.",
+            )  # fmt: skip
+    return tasks
