@@ -27,8 +27,12 @@ _UNWANTED = ("PREFIX", "PYTHON", "REQUIREMENT", "REQUIRE_VIRTUALENV", "ROOT", "T
              "DRY_RUN", "REQUIRE_HASHES", "NO_DEPS", "QUIET", "VERBOSE", "LOG")
 """Settings of pip (PIP_*) that would send our layer elsewhere or change what we read; all others are honoured."""
 
-_UNREACHABLE = ("Retrying (Retry(", "Max retries exceeded", "Could not fetch URL", "ProxyError", "NewConnectionError",
-                "Read timed out", "Connection broken", "ConnectionResetError")
+_UNREACHABLE = re.compile(
+    r"Retrying \(Retry\(|Max retries exceeded|Could not fetch URL \S+ (?!404 )|Read timed out|Connection broken|"
+    r"ConnectionResetError|ProxyError"
+)
+"""What pip logs (with -vv) where the index did not answer; that it has no such project is a 404 and no trouble."""
+
 _BUNDLES = "/usr/share/python-wheels"  # where Debian keeps the wheels that ensurepip has elsewhere
 
 
@@ -78,21 +82,23 @@ def _find(links: Path | None) -> list[str]:
 
 def _install(python: Path, arguments: Sequence[str], cwd: Path) -> None:
     common = ["install", "--only-binary=:all:", "--no-input", "--no-user", "--disable-pip-version-check",
-              "--progress-bar=off", "--no-color", *shlex.split(setting("pip_args"))]
+              "--progress-bar=off", "--no-color", "-vv", *shlex.split(setting("pip_args"))]
     env = {name: value for name, value in os.environ.items()
            if name.removeprefix("PIP_") not in _UNWANTED and not name.startswith("PYTHON")}
     command = [str(python), "-I", str(_runner(cwd)), *common, *arguments]
     done = subprocess.run(command, cwd=cwd, env=env, stdin=subprocess.DEVNULL, capture_output=True, check=False)
     if done.returncode != 0:
-        raise _fault(done.stderr.decode(errors="replace") or done.stdout.decode(errors="replace"))
+        raise _fault((done.stdout + b"\n" + done.stderr).decode(errors="replace"))
 
 
 def _fault(log: str) -> EnvironmentFault:
     log = re.sub(r"(\w+://)[^/\s@]+@", r"\1****@", log)
     errors = [line.removeprefix("ERROR: ") for line in log.splitlines() if line.startswith("ERROR: ")]
-    what = "; ".join(errors) or log.strip()[-400:]
-    if any(sign in log for sign in _UNREACHABLE):
-        return EnvironmentFault(f"the Python index could not be reached: {what}")
+    what = re.sub(r"\(from versions: .*, ((?:[^,]*, ){3})", r"(from versions: …, \1", "; ".join(errors))
+    what = what or log.strip()[-400:]
+    if trouble := _UNREACHABLE.search(log):
+        line = log[log.rfind("\n", 0, trouble.start()) + 1:].split("\n", 1)[0].strip()
+        return EnvironmentFault(f"the Python index could not be reached: {line[:400]}")
     if found := re.search(r"No matching distribution found for (\S+(?: *[<>=!~]=?[^(\n]*)?)", log):
         return NoWheel(found[1].strip(), what)
     return ImageFault(f"pip could not prepare the requirements: {what}")
