@@ -45,7 +45,7 @@ class Replay:
 
 
 def plan(path: Path) -> tuple[ToolCall, ...]:
-    """The calls that ``path`` records, in order, with ids of their own; malformed ones, which did nothing, are left out.
+    """The calls that ``path`` records, in order, with their own ids; malformed ones, which did nothing, are left out.
 
     Raises UsageError naming the file and the field.
     """
