@@ -1,0 +1,229 @@
+"""Durable: every attempt is one tiny DBOS workflow whose row says that it was begun, and whether it ended.
+
+What is durable is little and enough. A row holds ids only; our own store is the truth, and its fence decides what
+counts. Each process has an executor id that never comes again, so DBOS by itself recovers nothing: whoever resumes a
+run cancels the rows its dead owner left pending and submits the unfinished attempts anew (:meth:`Durable.submit`). In
+coarse durability the workflow's body is the one step; recording it again as a DBOS step would double the cost and tell
+nothing.
+
+Workflows are started directly and not through a DBOS queue. A queue hands out work on a poll tick, and then no more
+than ``concurrency`` workflows: measured with two slots, 30 ms attempts and a 0.1 s tick, 17 attempts/s at 9-13 ms CPU
+each, against 54/s at 3.5 ms for direct starts (300 attempts, SQLite WAL, two cores).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+import sqlite3
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+
+from woodshed.errors import StoreFault
+from woodshed.store.opening import BUSY_TIMEOUT_S, explain, make_sqlite
+
+if TYPE_CHECKING:
+    from dbos import DBOSConfig
+
+Execute = Callable[[str], Awaitable[None]]
+"""Runs one execution of the attempt with this id and finishes it in the store. Raising leaves the attempt open."""
+
+VERSION = "woodshed-1"
+"""DBOS's application version, pinned: by default it is a hash of the source, and rows of an older hash are orphans."""
+
+AHEAD = 2
+"""Workflows begun beyond the running ones, so that writing their rows overlaps with other attempts' work."""
+
+_THREADS = 64  # while DBOS runs, the loop's default executor (asyncio.to_thread) is its own: leave room for others
+_POLL_S = 0.25  # bounds how long stopping takes; DBOS sleeps this long between looks for notifications
+
+_active: Durable | None = None
+
+
+class Durable:
+    """Runs attempts, at most ``concurrency`` at once, each recorded as a durable workflow.
+
+    ``url`` is a PostgreSQL URL to keep DBOS's tables (schema ``dbos``) in; None is ``dbos.db`` in ``home``. One at a
+    time in a process. Use it from one event loop: start, submit (as often as you like), wait, close.
+    """
+
+    def __init__(
+        self, home: Path, executor: str, execute: Execute, *, concurrency: int, url: str | None = None
+    ) -> None:
+        self._home, self._executor, self._execute, self._url = home, executor, execute, url
+        self._concurrency = concurrency
+        self._slots = asyncio.Semaphore(concurrency)
+        self._queue: asyncio.Queue[str] = asyncio.Queue()
+        self._workers: list[asyncio.Task[None]] = []
+        self._running: set[asyncio.Task[None]] = set()
+        self._faults: dict[str, Exception] = {}
+        self._submitted = 0
+        self._cancelled = False
+        self._engine: sa.Engine | None = None
+
+    async def start(self) -> None:
+        """Open DBOS and begin to work on what is submitted. Raises StoreFault, or RuntimeError if one is active."""
+        global _active  # DBOS is one instance a process, so its workflow function must find us here
+        if _active is not None:
+            raise RuntimeError("another Durable is active in this process; close it first")
+        _active = self
+        try:
+            self._launch()
+        except Exception as error:
+            await self.close()
+            raise StoreFault(f"opening the durable engine in {self._home}: {explain(error)}") from error
+        self._workers = [asyncio.create_task(self._work()) for _ in range(self._concurrency + AHEAD)]
+
+    async def submit(self, run_id: str, attempts: Sequence[str]) -> None:
+        """Take on these attempts of a run, in this order. Rows that a dead process left pending are cancelled first."""
+        await self._bury(run_id)
+        for attempt in attempts:
+            self._queue.put_nowait(attempt)
+
+    async def wait(self) -> dict[str, Exception]:
+        """Wait until everything submitted has ended or been cancelled; what ``execute`` raised, by attempt id."""
+        await self._queue.join()
+        return dict(self._faults)
+
+    async def cancel(self) -> None:
+        """Begin nothing more, cancel what runs, and return when it has cleaned up. Unfinished attempts stay open."""
+        self._cancelled = True
+        for task in self._running:
+            task.cancel()
+        if self._workers:
+            await self._queue.join()
+
+    async def close(self) -> None:
+        """Cancel what is left and stop DBOS. Idempotent."""
+        global _active
+        if _active is not self:
+            return
+        try:
+            await self.cancel()
+            for worker in self._workers:
+                worker.cancel()
+            await asyncio.gather(*self._workers, return_exceptions=True)
+            await self._stop()
+        finally:
+            self._workers = []
+            _active = None
+
+    def _launch(self) -> None:
+        from dbos import DBOS, DBOSPortableJSONSerializer
+
+        # Before DBOS adds its own handler: quiet by default, and the application's logging decides.
+        logger = logging.getLogger("dbos")
+        if not logger.handlers:
+            logger.addHandler(logging.NullHandler())
+        _workflow()
+        config: DBOSConfig = {
+            "name": "woodshed",
+            "application_version": VERSION,
+            "executor_id": self._executor,
+            "serializer": DBOSPortableJSONSerializer(),  # the default one is pickle
+            "log_level": "WARNING",
+            "notification_listener_polling_interval_sec": _POLL_S,
+            "max_executor_threads": _THREADS,
+        }
+        if self._url is None:
+            self._engine = _sqlite(self._home / "dbos.db")
+            config["system_database_engine"] = self._engine
+            config["system_database_url"] = self._engine.url.render_as_string(hide_password=False)
+        else:
+            config["system_database_url"] = self._url
+        DBOS(config=config)
+        DBOS.launch()
+
+    async def _stop(self) -> None:
+        from dbos import DBOS
+
+        loop = asyncio.get_running_loop()
+        with ThreadPoolExecutor(1) as own:  # not the loop's default executor: that is DBOS's, and about to end
+            await loop.run_in_executor(own, DBOS.destroy)
+        loop.set_default_executor(ThreadPoolExecutor())
+        if self._engine is not None:
+            self._engine.dispose()
+
+    async def _bury(self, run_id: str) -> None:
+        from dbos import DBOS
+
+        rows = await DBOS.list_workflows_async(
+            workflow_id_prefix=f"{run_id}.", status="PENDING", load_input=False, load_output=False
+        )
+        dead = [row.workflow_id for row in rows if row.executor_id != self._executor]
+        if dead:
+            await DBOS.cancel_workflows_async(dead)
+
+    async def _work(self) -> None:
+        while True:
+            attempt = await self._queue.get()
+            try:
+                if not self._cancelled:
+                    await self._begin(attempt)
+            except Exception as error:  # DBOS could not write: this attempt stays open, the others go on
+                self._faults.setdefault(attempt, _fault(attempt, error))
+            finally:
+                self._queue.task_done()
+
+    async def _begin(self, attempt: str) -> None:
+        from dbos import DBOS, SetWorkflowID
+
+        self._submitted += 1
+        with SetWorkflowID(f"{attempt}@{self._executor}.{self._submitted}"):
+            handle = await DBOS.start_workflow_async(_workflow(), attempt)
+        await handle.get_result()
+
+    async def run(self, attempt: str) -> str:
+        """The workflow's body: one execution, in its own task so that it can be cancelled. Says how it ended."""
+        async with self._slots:
+            if self._cancelled:
+                return "cancelled"
+            task = asyncio.ensure_future(self._execute(attempt))
+            self._running.add(task)
+            await asyncio.wait([task])
+            self._running.discard(task)
+        if task.cancelled():
+            return "cancelled"
+        error = task.exception()
+        if error is None:
+            return "ended"
+        self._faults[attempt] = _fault(attempt, error)
+        return type(error).__name__
+
+
+def _sqlite(path: Path) -> sa.Engine:
+    """As DBOS opens a file itself, but in WAL mode (four times the throughput), synced like our own store."""
+    make_sqlite(path)
+    engine = sa.create_engine(sa.URL.create("sqlite", database=str(path.absolute())))
+
+    @sa.event.listens_for(engine, "connect")
+    def connected(connection: sqlite3.Connection, _record: object) -> None:
+        connection.isolation_level = "IMMEDIATE"
+        connection.execute(f"PRAGMA busy_timeout={int(BUSY_TIMEOUT_S * 1000)}")
+        connection.execute("PRAGMA foreign_keys=ON")
+        connection.execute("PRAGMA synchronous=NORMAL")
+
+    return engine
+
+
+def _fault(attempt: str, error: BaseException) -> Exception:
+    return error if isinstance(error, Exception) else RuntimeError(f"{attempt}: {type(error).__name__}: {error}")
+
+
+@functools.cache
+def _workflow() -> Callable[[str], Any]:
+    """The one workflow function, registered once a process."""
+    from dbos import DBOS
+
+    @DBOS.workflow(name="woodshed.attempt")
+    async def attempt(attempt_id: str) -> str:
+        if _active is None:
+            return "stopped"
+        return await _active.run(attempt_id)
+
+    return attempt

@@ -1,0 +1,84 @@
+"""EventLog: the one writer of an execution's events, with coarse durability.
+
+Events are kept in memory and written in few transactions: with the result at the end; on :meth:`EventLog.flush`; and,
+so that a killed process loses little and a running attempt can be watched, with any event that comes a second after the
+last write or that fills the buffer. A short attempt costs two transactions: its beginning, and its result with its
+events.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from woodshed.errors import StoreFault
+from woodshed.model import EventKind, Outcome
+from woodshed.model.event import now
+from woodshed.store.records import Store
+from woodshed.store.text import dump_data, stamp
+
+FLUSH_EVENTS = 256
+FLUSH_BYTES = 4_000_000
+FLUSH_AFTER_S = 1.0
+
+
+class EventLog:
+    """Numbers, dates and keeps the events of one execution. ``emit`` is an :data:`woodshed.interfaces.Emit`.
+
+    Safe to call from any thread. After a failed write the events stay in memory and go with the next one.
+    """
+
+    def __init__(self, store: Store, attempt: str, execution: int) -> None:
+        self.attempt, self.execution = attempt, execution
+        self._store = store
+        self._lock = threading.Lock()
+        self._waiting: list[dict[str, Any]] = []
+        self._bytes = 0
+        self._seq = 0
+        self._written_at = time.monotonic()
+
+    def emit(self, kind: EventKind, data: Mapping[str, Any]) -> None:
+        """Append one event. The data is copied now. Never raises: a failing store shows at ``flush`` or ``finish``."""
+        text = dump_data(data)
+        with self._lock:
+            self._waiting.append({
+                "attempt": self.attempt, "execution": self.execution, "seq": self._seq, "version": 1,
+                "kind": kind.value, "at": stamp(now()), "data": text,
+            })
+            self._seq += 1
+            self._bytes += len(text)
+            due = time.monotonic() - self._written_at > FLUSH_AFTER_S
+            if due or len(self._waiting) >= FLUSH_EVENTS or self._bytes >= FLUSH_BYTES:
+                self._written_at = time.monotonic()  # also after a failure: the next try comes a second later
+                with suppress(StoreFault):
+                    self._write()
+
+    def flush(self) -> None:
+        """Write what is waiting. Raises StoreFault; nothing is lost from memory then."""
+        with self._lock:
+            self._write()
+
+    def finish(self, outcome: Outcome) -> bool:
+        """Write what is waiting and the result together: ``Store.finish_attempt``. False when fenced."""
+        with self._lock:
+            counted = self._store.finish_attempt(self.attempt, self.execution, outcome, self._waiting)
+            self._clear()
+            return counted
+
+    def set_aside(self, outcome: Outcome) -> None:
+        """Write what is waiting and an outcome that is not to count: ``Store.set_aside``."""
+        with self._lock:
+            self._store.set_aside(self.attempt, self.execution, outcome, self._waiting)
+            self._clear()
+
+    def _write(self) -> None:
+        self._store.append(self._waiting)
+        self._clear()
+
+    def _clear(self) -> None:
+        self._waiting = []
+        self._bytes = 0
+        self._written_at = time.monotonic()

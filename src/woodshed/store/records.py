@@ -1,0 +1,346 @@
+"""Store: runs, attempts, executions and events, in one database. All SQL that matters stands here, once.
+
+An attempt is counted at most once. ``attempts.executions`` is the fence: the number of its newest execution. A result
+is counted only from the newest execution of an attempt that is still running; any other stays on its execution's row.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+from woodshed.errors import UsageError
+from woodshed.model import Attempt, AttemptState, Event, Outcome, Record, Run, RunState
+from woodshed.model.event import now
+from woodshed.store.opening import READS, faults, open_engine
+from woodshed.store.tables import attempts, events, executions, runs
+from woodshed.store.text import dump, dump_data, stamp
+
+
+class ExecutionState(StrEnum):
+    """How an execution stands. DONE gave the attempt its result; the rest are evidence only.
+
+    OPEN is running; LOST ended without a word (its process died); FENCED finished after a newer one had begun;
+    SET_ASIDE finished with an outcome that is not to count (a retry follows, or the run was interrupted).
+    """
+
+    OPEN = "open"
+    DONE = "done"
+    LOST = "lost"
+    FENCED = "fenced"
+    SET_ASIDE = "set_aside"
+
+
+class Execution(Record):
+    """One infrastructure try of an attempt. ``number`` counts from 1."""
+
+    attempt: str
+    number: int
+    executor: str
+    state: ExecutionState
+    outcome: Outcome | None = None
+    started_at: datetime
+    finished_at: datetime | None = None
+
+
+class Store:
+    """The record of everything, safe to use from many threads and many processes at once.
+
+    ``url`` is an SQLAlchemy URL (SQLite or PostgreSQL); None is ``woodshed.db`` in ``home``. Opening brings the schema
+    up to date. Every method is synchronous, short, one transaction, and raises StoreFault when the database fails.
+    """
+
+    def __init__(self, url: str | None, home: Path) -> None:
+        self._engine = open_engine(url, home)
+
+    def close(self) -> None:
+        """Give back the connections. Idempotent."""
+        self._engine.dispose()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()
+
+    # runs
+
+    def create_run(self, run: Run, planned: Sequence[Attempt]) -> None:
+        """Write a run and its attempts, in this order, together. Raises StoreFault if the id is taken."""
+        with self._write("creating the run") as connection:
+            connection.execute(sa.insert(runs), {
+                "id": run.id, "project": run.project, "spec": dump(run.spec), "state": run.state.value,
+                "executor": run.executor, "created_at": stamp(run.created_at), "finished_at": _stamp(run.finished_at),
+            })
+            if planned:
+                connection.execute(sa.insert(attempts), [_attempt_row(n, a) for n, a in enumerate(planned, 1)])
+
+    def run(self, name: str) -> Run:
+        """The run with this id; ``last`` names the newest. Raises UsageError when there is none."""
+        if name == "last":
+            newest = self.newest_run()
+            if newest is None:
+                raise UsageError("there is no run yet", field="run", remedy="Start one with 'woodshed run'.")
+            return newest
+        with self._read("reading the run") as connection:
+            row = connection.execute(sa.select(runs).where(runs.c.id == name)).mappings().one_or_none()
+        if row is None:
+            raise UsageError(f"no run '{name}'", field="run", remedy="'woodshed show' lists the runs.")
+        return _run(row)
+
+    def newest_run(self, project: str | None = None) -> Run | None:
+        """The run created last, or None."""
+        found = self.runs(project, limit=1)
+        return found[0] if found else None
+
+    def runs(self, project: str | None = None, *, limit: int | None = None) -> list[Run]:
+        """Runs, newest first; of one project, or of all."""
+        query = sa.select(runs).order_by(runs.c.created_at.desc(), runs.c.id.desc()).limit(limit)
+        if project is not None:
+            query = query.where(runs.c.project == project)
+        with self._read("listing runs") as connection:
+            return [_run(row) for row in connection.execute(query).mappings()]
+
+    def set_run_state(self, run_id: str, state: RunState) -> None:
+        """Record where the run stands; FINISHED also records when. Setting it twice changes nothing."""
+        at = stamp(now()) if state is RunState.FINISHED else None
+        values = {"state": state.value, "finished_at": sa.func.coalesce(runs.c.finished_at, at) if at else None}
+        with self._write("recording the run's state") as connection:
+            connection.execute(sa.update(runs).where(runs.c.id == run_id).values(values))
+
+    def take_over(self, run_id: str, executor: str, *, expected: str | None) -> bool:
+        """Make ``executor`` the owner of a run that ``expected`` owned; False when someone else was faster.
+
+        Executions left open are marked lost and their attempts pending again. Whether the old owner is really dead
+        is the caller's to know (``engine.lease``).
+        """
+        theirs = sa.select(attempts.c.id).where(attempts.c.run == run_id)
+        with self._write("taking over the run") as connection:
+            owned = connection.execute(
+                sa.update(runs)
+                .where(runs.c.id == run_id, runs.c.executor.is_not_distinct_from(expected))
+                .values(executor=executor, state=RunState.RUNNING.value, finished_at=None)
+            ).rowcount
+            if not owned:
+                return False
+            connection.execute(
+                sa.update(attempts)
+                .where(attempts.c.run == run_id, attempts.c.state == AttemptState.RUNNING.value)
+                .values(state=AttemptState.PENDING.value)
+            )
+            connection.execute(_lose(executions.c.attempt.in_(theirs)))
+            return True
+
+    # attempts and executions
+
+    def attempt(self, attempt_id: str) -> Attempt:
+        """One attempt. Raises UsageError when there is none."""
+        with self._read("reading the attempt") as connection:
+            row = connection.execute(sa.select(attempts).where(attempts.c.id == attempt_id)).mappings().one_or_none()
+        if row is None:
+            raise UsageError(f"no attempt '{attempt_id}'", field="attempt", remedy="'woodshed show RUN' lists them.")
+        return _attempt(row)
+
+    def attempts(self, run_id: str, state: AttemptState | None = None) -> list[Attempt]:
+        """The attempts of a run in planned order; those in ``state``, or all."""
+        query = sa.select(attempts).where(attempts.c.run == run_id).order_by(attempts.c.number)
+        if state is not None:
+            query = query.where(attempts.c.state == state.value)
+        with self._read("reading attempts") as connection:
+            return [_attempt(row) for row in connection.execute(query).mappings()]
+
+    def executions(self, attempt_id: str) -> list[Execution]:
+        """Every execution of an attempt, oldest first, the lost ones too."""
+        query = sa.select(executions).where(executions.c.attempt == attempt_id).order_by(executions.c.number)
+        with self._read("reading executions") as connection:
+            return [_execution(row) for row in connection.execute(query).mappings()]
+
+    def begin_execution(self, attempt_id: str, executor: str) -> int | None:
+        """Open a new execution and return its number; None when the attempt is done and nothing is left to do.
+
+        Older executions still open are marked lost; their events stay. Raises UsageError for an unknown attempt.
+        """
+        at = stamp(now())
+        with self._write("beginning an execution") as connection:
+            row = connection.execute(_BEGIN_READ, {"this": attempt_id}).one_or_none()
+            if row is None:
+                raise UsageError(f"no attempt '{attempt_id}'", field="attempt")
+            if row.state == AttemptState.DONE.value:
+                return None
+            number = int(row.executions) + 1
+            if number > 1:
+                connection.execute(_lose(executions.c.attempt == attempt_id))
+            connection.execute(sa.insert(executions), {
+                "attempt": attempt_id, "number": number, "project": row.project, "executor": executor,
+                "state": ExecutionState.OPEN.value, "started_at": at,
+            })
+            connection.execute(_BEGIN_WRITE, {"this": attempt_id, "newest": number, "now": at})
+            return number
+
+    def finish_attempt(
+        self, attempt_id: str, execution: int, outcome: Outcome, facts: Sequence[Event | Mapping[str, Any]] = ()
+    ) -> bool:
+        """Count this outcome as the attempt's, with the execution's last events, in one transaction.
+
+        False when it is fenced: a newer execution has begun or the attempt is done. The late outcome then stays on
+        the execution's row as evidence and is never counted.
+        """
+        text, at = dump(outcome), stamp(now())
+        with self._write("recording a result") as connection:
+            _append(connection, facts)
+            counted = connection.execute(
+                _FINISH, {"this": attempt_id, "fence": execution, "result": text, "now": at}
+            ).rowcount == 1
+            state = ExecutionState.DONE if counted else ExecutionState.FENCED
+            connection.execute(_close(attempt_id, execution, state, text, at))
+            return counted
+
+    def set_aside(
+        self, attempt_id: str, execution: int, outcome: Outcome, facts: Sequence[Event | Mapping[str, Any]] = ()
+    ) -> None:
+        """Close an execution whose outcome is not to count, and leave the attempt pending: it will be tried again."""
+        with self._write("setting a result aside") as connection:
+            _append(connection, facts)
+            connection.execute(
+                sa.update(attempts)
+                .where(attempts.c.id == attempt_id, attempts.c.executions == execution)
+                .where(attempts.c.state == AttemptState.RUNNING.value)
+                .values(state=AttemptState.PENDING.value)
+            )
+            connection.execute(_close(attempt_id, execution, ExecutionState.SET_ASIDE, dump(outcome), stamp(now())))
+
+    # events
+
+    def append(self, facts: Sequence[Event | Mapping[str, Any]]) -> None:
+        """Add events (or rows made by :func:`event_row`) in one transaction. There is no way to change one.
+
+        Raises StoreFault when one of the same (attempt, execution, seq) is there already; then none is added.
+        """
+        if facts:
+            with self._write("appending events") as connection:
+                _append(connection, facts)
+
+    def events(self, attempt_id: str, execution: int | None = None) -> list[Event]:
+        """Events of an attempt in the order they happened; of one execution, or of all."""
+        query = sa.select(events).where(events.c.attempt == attempt_id).order_by(events.c.execution, events.c.seq)
+        if execution is not None:
+            query = query.where(events.c.execution == execution)
+        with self._read("reading events") as connection:
+            return [_event(row) for row in connection.execute(query).mappings()]
+
+    @contextmanager
+    def _write(self, doing: str) -> Iterator[sa.Connection]:
+        with faults(self._engine, doing), self._engine.begin() as connection:
+            yield connection
+
+    @contextmanager
+    def _read(self, doing: str) -> Iterator[sa.Connection]:
+        with faults(self._engine, doing), self._engine.connect().execution_options(**READS) as connection:
+            yield connection
+
+
+_BEGIN_READ = (
+    sa.select(attempts.c.state, attempts.c.executions, attempts.c.project)
+    .where(attempts.c.id == sa.bindparam("this", type_=sa.String))
+    .with_for_update()
+)
+_BEGIN_WRITE = (
+    sa.update(attempts)
+    .where(attempts.c.id == sa.bindparam("this", type_=sa.String))
+    .values(
+        state=AttemptState.RUNNING.value,
+        executions=sa.bindparam("newest", type_=sa.Integer),
+        started_at=sa.func.coalesce(attempts.c.started_at, sa.bindparam("now", type_=sa.String)),
+    )
+)
+_FINISH = (
+    sa.update(attempts)
+    .where(attempts.c.id == sa.bindparam("this", type_=sa.String))
+    .where(attempts.c.executions == sa.bindparam("fence", type_=sa.Integer))
+    .where(attempts.c.state == AttemptState.RUNNING.value)
+    .values(
+        state=AttemptState.DONE.value,
+        outcome=sa.bindparam("result", type_=sa.Text),
+        finished_at=sa.bindparam("now", type_=sa.String),
+    )
+)
+_PROJECTS = sa.select(attempts.c.id, attempts.c.project).where(
+    attempts.c.id.in_(sa.bindparam("these", expanding=True, type_=sa.String))
+)
+
+
+def _append(connection: sa.Connection, facts: Sequence[Event | Mapping[str, Any]]) -> None:
+    if not facts:
+        return
+    rows = [event_row(fact) if isinstance(fact, Event) else fact for fact in facts]
+    found = connection.execute(_PROJECTS, {"these": list({row["attempt"] for row in rows})})
+    projects = {row.id: row.project for row in found}
+    connection.execute(sa.insert(events), [{**row, "project": projects.get(row["attempt"])} for row in rows])
+
+
+def _lose(where: sa.ColumnElement[bool]) -> sa.Update:
+    return (
+        sa.update(executions)
+        .where(where, executions.c.state == ExecutionState.OPEN.value)
+        .values(state=ExecutionState.LOST.value, finished_at=stamp(now()))
+    )
+
+
+def _close(attempt_id: str, execution: int, state: ExecutionState, outcome: str, at: str) -> sa.Update:
+    """Only once: an execution that has an outcome keeps it."""
+    return (
+        sa.update(executions)
+        .where(executions.c.attempt == attempt_id, executions.c.number == execution, executions.c.outcome.is_(None))
+        .values(state=state.value, outcome=outcome, finished_at=at)
+    )
+
+
+def event_row(fact: Event) -> dict[str, Any]:
+    """The row of an event, its data already text."""
+    return {
+        "attempt": fact.attempt, "execution": fact.execution, "seq": fact.seq, "version": fact.version,
+        "kind": fact.kind.value, "at": stamp(fact.at), "data": dump_data(fact.data),
+    }
+
+
+def _attempt_row(number: int, attempt: Attempt) -> dict[str, Any]:
+    return {
+        "id": attempt.id, "run": attempt.run, "project": attempt.project, "number": number, "task": attempt.task,
+        "agent": attempt.agent, "index": attempt.index, "seed": str(attempt.seed), "state": attempt.state.value,
+        "executions": attempt.executions, "outcome": dump(attempt.outcome) if attempt.outcome else None,
+        "started_at": _stamp(attempt.started_at), "finished_at": _stamp(attempt.finished_at),
+    }
+
+
+def _stamp(at: datetime | None) -> str | None:
+    return None if at is None else stamp(at)
+
+
+def _run(row: Mapping[Any, Any]) -> Run:
+    return Run.model_validate({**row, "spec": json.loads(row["spec"])})
+
+
+def _attempt(row: Mapping[Any, Any]) -> Attempt:
+    fields = {key: value for key, value in row.items() if key != "number"}
+    return Attempt.model_validate({**fields, "outcome": _loads(row["outcome"])})
+
+
+def _execution(row: Mapping[Any, Any]) -> Execution:
+    fields = {key: value for key, value in row.items() if key != "project"}
+    return Execution.model_validate({**fields, "outcome": _loads(row["outcome"])})
+
+
+def _event(row: Mapping[Any, Any]) -> Event:
+    fields = {key: value for key, value in row.items() if key != "project"}
+    return Event.model_validate({**fields, "data": json.loads(row["data"])})
+
+
+def _loads(text: str | None) -> Any:
+    return None if text is None else json.loads(text)

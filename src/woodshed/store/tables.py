@@ -1,0 +1,83 @@
+"""The tables. Every row has a project; JSON is text; times are ISO 8601 UTC text of fixed width, so they sort.
+
+JSON stands in text columns because the same code serves SQLite and PostgreSQL, and because an event's data may hold
+characters (NUL, lone surrogates from file names) that PostgreSQL's own JSON type refuses. A change here needs a
+migration in ``migrations/versions``; a test compares the two.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import Column, ForeignKeyConstraint, Index, Integer, MetaData, String, Table, Text, UniqueConstraint
+
+HEAD = "0001"
+"""The migration that these tables agree with."""
+
+metadata = MetaData(
+    naming_convention={
+        "pk": "pk_%(table_name)s",
+        "fk": "fk_%(table_name)s_%(referred_table_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_name)s",
+        "ix": "ix_%(table_name)s_%(column_0_name)s",
+    }
+)
+
+runs = Table(
+    "runs",
+    metadata,
+    Column("id", String(64), primary_key=True),
+    Column("project", String(64), nullable=False),
+    Column("spec", Text, nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("executor", String(64)),
+    Column("created_at", String(32), nullable=False),
+    Column("finished_at", String(32)),
+    Index("ix_runs_created_at", "created_at"),
+)
+
+attempts = Table(
+    "attempts",
+    metadata,
+    Column("id", String(80), primary_key=True),
+    Column("run", String(64), nullable=False),
+    Column("project", String(64), nullable=False),
+    Column("number", Integer, nullable=False),
+    Column("task", Text, nullable=False),
+    Column("agent", Text, nullable=False),
+    Column("index", Integer, nullable=False),
+    Column("seed", Text, nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("executions", Integer, nullable=False),
+    Column("outcome", Text),
+    Column("started_at", String(32)),
+    Column("finished_at", String(32)),
+    ForeignKeyConstraint(["run"], ["runs.id"]),
+    UniqueConstraint("run", "number"),
+)
+
+executions = Table(
+    "executions",
+    metadata,
+    Column("attempt", String(80), primary_key=True),
+    Column("number", Integer, primary_key=True),
+    Column("project", String(64), nullable=False),
+    Column("executor", String(64), nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("outcome", Text),
+    Column("started_at", String(32), nullable=False),
+    Column("finished_at", String(32)),
+    ForeignKeyConstraint(["attempt"], ["attempts.id"]),
+)
+
+events = Table(
+    "events",
+    metadata,
+    Column("attempt", String(80), primary_key=True),
+    Column("execution", Integer, primary_key=True),
+    Column("seq", Integer, primary_key=True),
+    Column("project", String(64), nullable=False),
+    Column("version", Integer, nullable=False),
+    Column("kind", String(32), nullable=False),
+    Column("at", String(32), nullable=False),
+    Column("data", Text, nullable=False),
+    ForeignKeyConstraint(["attempt", "execution"], ["executions.attempt", "executions.number"]),
+)
