@@ -6,6 +6,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 
 from woodshed.errors import UsageError
@@ -107,6 +108,7 @@ def resumable(home: Home, spec: RunSpec) -> Run | None:
 
 def planned(run: Run, tasks: Sequence[Task]) -> list[Attempt]:
     """Every attempt of a run, in the order they are to be taken: first tries of all tasks before second ones."""
+    order = product(range(run.spec.attempts), tasks, run.spec.agents)
     return [
         Attempt(
             id=attempt_id(run.id, number),
@@ -117,11 +119,7 @@ def planned(run: Run, tasks: Sequence[Task]) -> list[Attempt]:
             index=index,
             seed=seed_of(run.spec.seed, task.id, agent.name, index),
         )
-        for number, (index, task, agent) in enumerate((index, task, agent)
-            for index in range(run.spec.attempts)
-            for task in tasks
-            for agent in run.spec.agents
-        ), start=1)
+        for number, (index, task, agent) in enumerate(order, start=1)
     ]
 
 

@@ -1,0 +1,142 @@
+"""Bad input gets a clear error that names the file, the field and the remedy; the other attempts are unharmed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from kit import EXAMPLES, agent_row, run_json, woodshed
+
+START = EXAMPLES / "first-steps" / "write-file"
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A state folder shared by this file's commands."""
+    return tmp_path_factory.mktemp("bad-home")
+
+
+def copy_of_a_task(folder: Path, name: str = "broken") -> Path:
+    task = folder / name
+    shutil.copytree(START, task)
+    return task
+
+
+def edit(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+def test_a_missing_folder_is_named(home: Path, tmp_path: Path) -> None:
+    """A folder that is not there ends the command with exit code 2 and its path."""
+    done = woodshed("run", tmp_path / "nowhere", "--agent", "nop", home=home)
+    assert done.returncode == 2
+    assert "nowhere" in done.stderr
+
+
+def test_broken_toml_is_named_with_its_line(home: Path, tmp_path: Path) -> None:
+    """A task.toml that is no TOML is named with where it breaks."""
+    task = copy_of_a_task(tmp_path)
+    (task / "task.toml").write_text("schema_version = \n")
+    done = woodshed("run", task, "--agent", "nop", home=home)
+    assert done.returncode == 2
+    assert "task.toml" in done.stderr
+    assert "line 1" in done.stderr
+
+
+def test_an_unknown_key_is_named_with_its_nearest_known_one(home: Path, tmp_path: Path) -> None:
+    """A misspelt key is refused with file, field and the key that was meant."""
+    task = copy_of_a_task(tmp_path)
+    with (task / "task.toml").open("a") as file:
+        file.write("\n[verifier.env]\n\n[solution]\nenvv = {}\n")
+    done = woodshed("run", task, "--agent", "nop", home=home)
+    assert done.returncode == 2
+    assert "task.toml" in done.stderr
+    assert "envv" in done.stderr
+
+
+def test_a_task_without_tests_is_refused(home: Path, tmp_path: Path) -> None:
+    """No tests means no verdict: the loader says so."""
+    task = copy_of_a_task(tmp_path)
+    shutil.rmtree(task / "tests")
+    done = woodshed("run", task, "--agent", "nop", home=home)
+    assert done.returncode == 2
+    assert "tests" in done.stderr
+
+
+def test_an_unknown_agent_is_answered_with_the_nearest_name(home: Path) -> None:
+    """A misspelt agent is refused with the one that was meant."""
+    done = woodshed("run", START, "--agent", "oracel", home=home)
+    assert done.returncode == 2
+    assert "oracle" in done.stderr
+
+
+def test_an_agent_that_needs_a_model_asks_for_one(home: Path) -> None:
+    """The loop without a model is refused before anything runs."""
+    done = woodshed("run", START, "--agent", "loop", home=home)
+    assert done.returncode == 2
+    assert "--model" in done.stderr
+
+
+def test_an_unreachable_model_is_refused_before_anything_runs(home: Path) -> None:
+    """Nothing listens at the endpoint: exit code 2, its address, and no run is left open."""
+    done = woodshed("run", START, "--agent", "loop", "--model", "x@http://127.0.0.1:9/v1", home=home)
+    assert done.returncode == 2
+    assert "127.0.0.1:9" in done.stderr
+
+
+def test_an_error_is_an_object_for_programs(home: Path, tmp_path: Path) -> None:
+    """With --json the error stands on standard output as an object."""
+    done = woodshed("run", tmp_path / "nowhere", "--agent", "nop", "--json", home=home)
+    assert done.returncode == 2
+    assert "nowhere" in json.loads(done.stdout)["error"]
+
+
+def test_an_image_that_does_not_exist_harms_no_neighbour(home: Path, tmp_path: Path) -> None:
+    """An attempt whose image is missing is invalid by environment, and the others finish."""
+    task = copy_of_a_task(tmp_path / "set")
+    (tmp_path / "root").mkdir()
+    edit(task / "task.toml", 'image = "host"', f'image = "dir:{tmp_path}/root"')
+    shutil.copytree(START, tmp_path / "set" / "sound")
+    done = woodshed("run", tmp_path / "set", "--agent", "oracle", "--json", home=home)
+    if done.returncode == 2:  # refused at load, by name: also a clear error
+        assert "image" in done.stderr
+        return
+    row = agent_row(json.loads(done.stdout.strip().splitlines()[-1]), "oracle")
+    assert row["invalid"] == {"environment": 1}
+    assert row["passed"] == 1
+
+
+def test_a_hanging_verifier_is_invalid_when_the_reference_hangs_too(home: Path, tmp_path: Path) -> None:
+    """A verifier that hangs whatever the agent did is the task's fault: invalid, and the neighbour passes."""
+    task = copy_of_a_task(tmp_path / "set")
+    (task / "tests" / "test.sh").write_text("#!/bin/bash\nsleep 1000\n")
+    text = (task / "task.toml").read_text()
+    lines = [line for line in text.splitlines() if not line.startswith("timeout_sec")]
+    (task / "task.toml").write_text("\n".join(lines).replace("[verifier]", "[verifier]\ntimeout_sec = 2.0"))
+    shutil.copytree(START, tmp_path / "set" / "sound")
+    summary = run_json(tmp_path / "set", "--agent", "oracle", "-c", "2", home=home)
+    row = agent_row(summary, "oracle")
+    assert row["invalid"] == {"verifier": 1}
+    assert row["passed"] == 1
+
+
+NOISE = """#!/bin/bash
+head -c 100000000 /dev/zero | tr '\\0' '\\377'
+echo 'hello world' > hello.txt
+"""
+
+
+def test_a_flood_of_bytes_that_are_no_text_is_bounded_and_marked(home: Path, tmp_path: Path) -> None:
+    """100 MB of output that is not UTF-8 is cut and marked; the attempt still passes."""
+    task = copy_of_a_task(tmp_path)
+    (task / "solution" / "solve.sh").write_text(NOISE)
+    summary = run_json(task, "--agent", "oracle", home=home)
+    assert agent_row(summary, "oracle")["passed"] == 1
+    told = json.loads(woodshed("trace", f"{summary['run']}.1", "--json", home=home).stdout)
+    answer = told["steps"][-1]["observations"][0]
+    assert answer["truncated"]
+    assert len(answer["content"]) < 4_000_000

@@ -1,0 +1,100 @@
+"""The main job through the command line: verdicts, tables, JSON, traces, and nothing left behind."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from kit import EXAMPLES, agent_row, leftovers, run_json, woodshed
+
+FIRST_STEPS = EXAMPLES / "first-steps"
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A state folder shared by this file's commands."""
+    return tmp_path_factory.mktemp("e2e-home")
+
+
+@pytest.fixture(scope="module")
+def finished(home: Path) -> dict[str, object]:
+    """One finished run of the first steps by the oracle and by nop, twice each."""
+    return run_json(FIRST_STEPS, "--agent", "oracle", "--agent", "nop", "-n", "2", "-c", "3", home=home)
+
+
+def test_every_example_is_passed_by_its_reference_and_not_by_doing_nothing(home: Path) -> None:
+    """Over all examples the oracle passes all, nop passes none, and every attempt is valid."""
+    summary = run_json(EXAMPLES, "--agent", "oracle", "--agent", "nop", "-c", "2", home=home)
+    oracle, nop = agent_row(summary, "oracle"), agent_row(summary, "nop")
+    tasks = len(list(EXAMPLES.glob("*/*/task.toml")))
+    assert tasks >= 20
+    rows = json.loads(woodshed("show", summary["run"], "--json", home=home).stdout)["results"]
+    wrong = [(r["task"], r["agent"], r["cause"], r["flags"], r["detail"]) for r in rows
+             if not r["valid"] or r["passed"] != (r["agent"] == "oracle")]
+    assert not wrong
+    assert (oracle["attempts"], oracle["valid"], oracle["passed"]) == (tasks, tasks, tasks)
+    assert (nop["attempts"], nop["valid"], nop["passed"]) == (tasks, tasks, 0)
+    assert leftovers(home) == []
+
+
+def test_the_json_summary_has_the_stable_shape(finished: dict[str, object]) -> None:
+    """``run --json`` ends with run, elapsed_s and a row an agent with the documented keys."""
+    assert finished["state"] == "finished"
+    assert isinstance(finished["elapsed_s"], float)
+    row = agent_row(finished, "oracle")
+    assert (row["attempts"], row["valid"], row["passed"], row["failed"]) == (20, 20, 20, 0)
+    assert row["invalid"] == {}
+    assert row["model"] is None
+    assert row["pass_at_1"] == 1.0
+    assert agent_row(finished, "nop")["pass_at_1"] == 0.0
+
+
+def test_people_get_a_table_and_are_told_where_the_results_lie(home: Path, finished: dict[str, object]) -> None:
+    """Without --json, show prints the closing table and every attempt."""
+    shown = woodshed("show", str(finished["run"]), home=home).stdout
+    assert "oracle" in shown
+    assert "100.0 %" in shown
+    assert shown.count("passed") >= 20
+    assert (home / "runs" / str(finished["run"]) / "summary.json").is_file()
+    lines = (home / "runs" / str(finished["run"]) / "attempts.jsonl").read_text().splitlines()
+    assert len({json.loads(line)["attempt"] for line in lines}) == 40
+
+
+def test_a_trace_tells_commands_exit_codes_diff_and_verdict(home: Path, finished: dict[str, object]) -> None:
+    """The trace of an oracle attempt shows what it ran, what it changed, and how it was judged."""
+    rows = json.loads(woodshed("show", str(finished["run"]), "--json", home=home).stdout)["results"]
+    fixed = next(r["attempt"] for r in rows if r["agent"] == "oracle" and "fix-line" in r["task"])
+    told = woodshed("trace", fixed, home=home).stdout
+    assert "solve.sh" in told
+    assert "exit 0" in told
+    assert "+    return a + b" in told
+    assert "verdict valid: passed" in told
+    machine = json.loads(woodshed("trace", fixed, "--json", home=home).stdout)
+    assert machine["verdict"]["kind"] == "valid"
+    assert machine["steps"]
+
+
+def test_runs_are_listed_and_the_last_one_has_a_name(home: Path, finished: dict[str, object]) -> None:
+    """Show without a run lists all of them; ``last`` names the newest."""
+    listed = json.loads(woodshed("show", "--json", home=home).stdout)["runs"]
+    assert finished["run"] in {row["run"] for row in listed}
+    last = json.loads(woodshed("show", "last", "--json", home=home).stdout)
+    assert last["run"] == listed[0]["run"]
+
+
+def test_the_same_seed_gives_the_same_seeds_to_attempts(home: Path, finished: dict[str, object]) -> None:
+    """An attempt's seed depends on the run's seed, task, agent and index alone."""
+    from woodshed.services.runs import seed_of
+
+    assert seed_of(1, "t", "a", 0) == seed_of(1, "t", "a", 0)
+    assert len({seed_of(1, "t", "a", 0), seed_of(2, "t", "a", 0), seed_of(1, "u", "a", 0), seed_of(1, "t", "a", 1)}) == 4
+
+
+def test_an_exported_attempt_is_an_atif_trajectory(home: Path, finished: dict[str, object], tmp_path: Path) -> None:
+    """Export writes one ATIF 1.8 file for every finished attempt, and replaying one passes its task."""
+    done = woodshed("export", str(finished["run"]), "--format", "atif", "--out", tmp_path, home=home)
+    assert done.returncode == 0, done.stderr
+    files = sorted(tmp_path.glob("*.json"))
+    assert len(files) == 40
+    assert all(json.loads(file.read_text())["schema_version"] == "ATIF-v1.8" for file in files)
