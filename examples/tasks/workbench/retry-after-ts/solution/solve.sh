@@ -1,0 +1,3 @@
+#!/bin/bash
+set -euo pipefail
+cp /solution/retry_after.ts /solution/client.ts /workspace/src/
