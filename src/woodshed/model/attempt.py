@@ -77,6 +77,7 @@ class RunSpec(Record):
     version: int = 1
     tasks: tuple[str, ...] = Field(description="absolute task folders")
     digests: dict[str, str] = Field(default={}, description="task folder → digest at the start of the run")
+    groups: dict[str, str] = Field(default={}, description="task id → group, for closing tables")
     agents: tuple[Agent, ...]
     attempts: int = Field(default=1, gt=0)
     concurrency: int = Field(default=2, gt=0)

@@ -24,9 +24,8 @@ def summary(home: Home, run: Run, *, elapsed_s: float | None = None) -> dict[str
     None where undefined: no valid attempts give no pass rate.
     """
     attempts = home.store.attempts(run.id)
-    groups = _groups(run)
     models = {agent.name: agent.model.name if agent.model else None for agent in run.spec.agents}
-    agents, by_group = summarise(attempts, groups)
+    agents, by_group = summarise(attempts, run.spec.groups)
     return {
         "run": run.id,
         "state": run.state.value,
@@ -201,11 +200,6 @@ def _row(attempt: Attempt) -> dict[str, Any]:
         "completion_tokens": outcome.usage.completion_tokens if outcome else None,
         "seconds": round(sum(outcome.stages_s.values()), 4) if outcome else None,
     }
-
-
-def _groups(run: Run) -> dict[str, str]:
-    """Task id → group, from where the folders lie; needs no file to be there still."""
-    return {Path(folder).name: Path(folder).parent.name for folder in run.spec.tasks}
 
 
 def _span_s(attempts: list[Attempt]) -> float:

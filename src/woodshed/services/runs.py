@@ -58,6 +58,7 @@ def plan(
     spec = RunSpec(
         tasks=tuple(str(task.folder) for task in tasks),
         digests={str(task.folder): task.digest for task in tasks},
+        groups={task.id: task.group for task in tasks},
         agents=tuple(agents),
         attempts=attempts,
         concurrency=concurrency,
