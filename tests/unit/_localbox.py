@@ -1,7 +1,4 @@
-"""A Sandbox in a plain temporary directory: no isolation, for tests of logic that needs real files and processes.
-
-Tests import it by path (``load``), because the suite uses importlib mode and test folders are no packages.
-"""
+"""A Sandbox in a plain temporary directory: no isolation, for tests of logic that needs real files and processes."""
 
 from __future__ import annotations
 
