@@ -79,9 +79,9 @@ def extract(
 ) -> None:
     """Put the members of ``archive`` below ``into`` (absent or empty), all or none.
 
-    The first ``strip`` parts of their names are dropped. Files get mode 0644 or 0755, links must lead to somewhere below
-    ``into``, hard links become copies. Raises UsageError naming the first unsafe member, EnvironmentFault where the
-    disk fails.
+    The first ``strip`` parts of their names are dropped. Files get mode 0644 or 0755; links must lead to somewhere
+    below ``into``; hard links become copies. Raises UsageError naming the first unsafe member, EnvironmentFault where
+    the disk fails.
     """
     if into.is_symlink() or (into.exists() and (not into.is_dir() or any(into.iterdir()))):
         raise UsageError("is not an empty folder", file=into, remedy="Choose another, or remove it.")

@@ -8,6 +8,7 @@
       .locks/<digest>       held while one writer makes this digest
       .used/<digest>        its mtime is the last use
       .notes/<key>.json     small facts found once, as which files answered a list of requirements
+      .wheels/<key>/        wheels that we built of source distributions for that list
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from typing import Any
 
 from woodshed.errors import EnvironmentFault
 
-_DOTTED = (".tmp", ".locks", ".used", ".notes")
+_DOTTED = (".tmp", ".locks", ".used", ".notes", ".wheels")
 
 
 class Layers:

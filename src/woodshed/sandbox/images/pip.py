@@ -33,6 +33,7 @@ _UNREACHABLE = re.compile(
 )
 """What pip logs (with -vv) where the index did not answer; that it has no such project is a 404 and no trouble."""
 
+_NO_WHEEL = re.compile(r"No matching distribution found for ([\w.-]+(?:\[[^\]]*\])?(?: *[<>=!~][^;(\n]*)?)")
 _BUNDLES = "/usr/share/python-wheels"  # where Debian keeps the wheels that ensurepip has elsewhere
 
 
@@ -99,7 +100,7 @@ def _fault(log: str) -> EnvironmentFault:
     if trouble := _UNREACHABLE.search(log):
         line = log[log.rfind("\n", 0, trouble.start()) + 1:].split("\n", 1)[0].strip()
         return EnvironmentFault(f"the Python index could not be reached: {line[:400]}")
-    if found := re.search(r"No matching distribution found for (\S+(?: *[<>=!~]=?[^(\n]*)?)", log):
+    if found := _NO_WHEEL.search(log):
         return NoWheel(found[1].strip(), what)
     return ImageFault(f"pip could not prepare the requirements: {what}")
 

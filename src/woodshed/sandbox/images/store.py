@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Hashable
+from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 
@@ -109,14 +110,15 @@ class Images:
         comparable; ``gc`` of the layer alone does not change it.
         """
         asked = key(FORMAT, python.tag, str(python.exe), *map(str, BASE), *requirements)
-        links = self.layers.root / ".notes" / f"wheels-{asked}"
+        links = self.layers.root / ".wheels" / asked
         pins = BASE if not requirements and python.version >= (3, 11) else self._noted(asked)
         if pins is None:
+            found = self._resolve(python, requirements, links, wheels_only)
+            # Unlocked while it resolved: a source's build may ask for tools whose list waits for this one.
             with self.layers.lock(asked):
-                pins = self._noted(asked)
-                if pins is None:
-                    pins = self._resolve(python, requirements, links, wheels_only)
-                    self.layers.set_note(asked, [str(pin) for pin in pins])
+                if (pins := self._noted(asked)) is None:
+                    self.layers.set_note(asked, [str(pin) for pin in found])
+                    pins = found
         made = key(FORMAT, python.tag, str(python.exe), *map(str, pins))
 
         def fill(layer: Path) -> None:
@@ -156,9 +158,12 @@ class Images:
     def _build_missing(self, python: Interpreter, requirement: str, links: Path) -> None:
         assert self._build is not None
         with self.layers.scratch() as scratch:
-            wheel = build_wheel(requirement, python.short, self._build, self._prepare_tools, scratch)
+            version = ".".join(map(str, python.version))
+            wheel = build_wheel(requirement, version, self._build, self._prepare_tools, scratch)
             links.mkdir(mode=0o700, exist_ok=True)
-            wheel.rename(links / wheel.name)
+            # The first one stays: its hash may be noted already.
+            with suppress(FileExistsError):
+                (links / wheel.name).hardlink_to(wheel)
 
     def _prepare_tools(self, requirements: tuple[str, ...]) -> None:
         """Have the layer of build tools ready, of wheels only: a build's tools are never built themselves."""
