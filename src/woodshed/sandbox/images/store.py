@@ -48,7 +48,7 @@ class Images:
         Raises UsageError for a bad declaration, ImageFault and EnvironmentFault for what could not be made,
         Unsupported for requirements of a ``dir:`` image.
         """
-        wanted = (spec.image, spec.requirements, spec.uploads, spec.workdir)
+        wanted = (spec.image, spec.requirements, spec.uploads)
         if ready := self._ready.get(wanted):
             return ready
         with self._guard:
@@ -80,7 +80,7 @@ class Images:
             raise UsageError(f"unknown image {spec.image!r}", field="image",
                              remedy="Known are 'host' and 'dir:PATH' (an unpacked root directory).")
         lowers, binds, identity = root
-        plan = missing | upload.plan_uploads(spec.uploads, spec.workdir, lowers, binds)
+        plan = missing | upload.plan_uploads(spec.uploads, lowers, binds)
         if plan:
             lowers = (self._layer(plan), *lowers)
         names = [layer.name for layer in lowers if layer.parent == self.layers.root]

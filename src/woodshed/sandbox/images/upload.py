@@ -15,13 +15,11 @@ from woodshed.sandbox.images.tree import Entry, Plan, landing, place
 HISTORY = ".git"
 """Dropped wherever it stands in an upload (a folder, or a worktree's file): no history is reachable in a sandbox."""
 
-_COVERED = ("/dev", "/proc", "/sys")
+_COVERED = ("/dev", "/proc", "/run", "/sys", "/tmp")  # noqa: S108 (places in a sandbox)
 
 
-def plan_uploads(
-    uploads: Sequence[Upload], workdir: str, lowers: tuple[Path, ...], binds: tuple[Bind, ...]
-) -> Plan:
-    """What must lie over ``lowers``: the uploads in their order (a later file replaces an earlier one), the workdir.
+def plan_uploads(uploads: Sequence[Upload], lowers: tuple[Path, ...], binds: tuple[Bind, ...]) -> Plan:
+    """What must lie over ``lowers``: the uploads in their order; a later file replaces an earlier one.
 
     Raises UsageError for a source that is missing, unreadable or no file, folder or link; for a target that is
     relative, has ``..``, is covered by a mount, or would replace a link of the image by a folder.
@@ -32,16 +30,12 @@ def plan_uploads(
         field = f"uploads[{index}].target"
         target = landing(checked(upload.target, field), lowers)
         if any(PurePosixPath(target).is_relative_to(place_) for place_ in covered):
-            raise UsageError(f"{upload.target} lies where a sandbox mounts something read-only", field=field,
+            raise UsageError(f"{upload.target} lies where a sandbox mounts something of its own", field=field,
                              remedy="Choose a target below /workspace, /opt or /home.")
         if PurePosixPath(upload.source).name == HISTORY:
             raise UsageError("git history is never uploaded", file=upload.source, field=f"uploads[{index}].source",
                              remedy="Upload the files themselves.")
         _add(plan, upload.source, target.lstrip("/"))
-    base = landing(checked(workdir, "workdir"), lowers)
-    if base != "/" and not any((root / base.lstrip("/")).is_dir() for root in lowers):
-        plan.setdefault(base.lstrip("/"), Entry("directory"))
-        place(plan, base.lstrip("/"), plan[base.lstrip("/")])
     _keep_links(plan, lowers, covered)
     return plan
 
@@ -91,7 +85,7 @@ def _keep_links(plan: Plan, lowers: tuple[Path, ...], covered: tuple[str, ...]) 
     """Refuse what would hide the image: a folder in the place of one of its links, anything at a mount point."""
     for path, entry in plan.items():
         if f"/{path}" in covered:
-            raise UsageError(f"an upload covers /{path}, where a sandbox mounts something read-only")
+            raise UsageError(f"an upload covers /{path}, where a sandbox mounts something of its own")
         if entry.kind == "directory" and landing(f"/{path}", lowers) != f"/{path}":
             raise UsageError(f"an upload replaces /{path}, a link of the image, by a folder",
                              remedy=f"Upload to {landing(f'/{path}', lowers)} instead.")
