@@ -1,0 +1,282 @@
+"""What a box changed, read from its upper directory on the host: nothing in it is followed, run or trusted.
+
+The walk opens each directory below the upper one in a single ``openat2`` that passes no link; only regular files are
+opened, without blocking. Sizes are counted before contents are read, so a sparse file costs nothing.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import posixpath
+import stat
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+from woodshed.interfaces import BlobSink
+from woodshed.model import Change, ChangeKind, ChangeSet, Limits
+from woodshed.sandbox.native import trees
+from woodshed.sandbox.native.below import Below, Parts, is_opaque, is_whiteout
+
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_LONGEST = 4000
+"""Bytes of a path; the kernel takes 4,095 (PATH_MAX). What is deeper is refused."""
+_WHOLE = 1 << 20
+_SPECIAL = {stat.S_IFIFO: "fifo", stat.S_IFSOCK: "socket", stat.S_IFCHR: "device", stat.S_IFBLK: "device"}
+_BITS = ((stat.S_ISUID, "setuid"), (stat.S_ISGID, "setgid"), (stat.S_ISVTX, "sticky"))
+
+
+def capture(
+    upper: Path, lowers: Sequence[Path], roots: Sequence[str], limits: Limits, sink: BlobSink
+) -> ChangeSet:
+    """The changes below ``roots`` (absolute paths in the box), contents in ``sink``. Blocking.
+
+    Raises StoreFault from the sink, OSError where the host's disk fails.
+    """
+    walk = _Walk(upper, Below(lowers), limits, sink)
+    try:
+        for root in _outermost(roots):
+            walk.root(root)
+    except _Over as over:
+        walk.over = str(over)
+        walk.refused.append(f"over {over}")
+    finally:
+        walk.close()
+    return ChangeSet(changes=tuple(walk.changes), refused=tuple(walk.refused), over_limit=walk.over)
+
+
+def _outermost(roots: Sequence[str]) -> list[Parts]:
+    """Roots in order, without those that lie in another."""
+    kept: list[Parts] = []
+    for parts in sorted({split(root) for root in roots}):
+        if not any(parts[:len(other)] == other for other in kept):
+            kept.append(parts)
+    return kept
+
+
+def split(path: str) -> Parts:
+    """The components of an absolute path, normalised without looking at any file."""
+    return tuple(part for part in posixpath.normpath("/" + path).split("/") if part)
+
+
+class _Over(Exception):
+    """A declared limit is reached; its name."""
+
+
+class _Walk:
+    def __init__(self, upper: Path, below: Below, limits: Limits, sink: BlobSink) -> None:
+        self._top = os.open(upper, _DIRECTORY)
+        self._below, self._sink = below, sink
+        self._files_left, self._bytes_left = limits.files, limits.disk_mb << 20
+        self._relock: list[tuple[str, int]] = []
+        self.changes: list[Change] = []
+        self.refused: list[str] = []
+        self.over: str | None = None
+
+    def close(self) -> None:
+        """Give directories and files their modes back where we had to change them to look inside."""
+        for path, mode in reversed(self._relock):
+            with suppress(OSError):
+                fd = self._open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+                try:
+                    Path(f"/proc/self/fd/{fd}").chmod(mode)
+                finally:
+                    os.close(fd)
+        os.close(self._top)
+
+    def root(self, root: Parts) -> None:
+        """Emit what changed at and below ``root``, which may lie below directories the box replaced."""
+        if not root:
+            self._tree(root, hidden=False)
+            return
+        hidden = False
+        for depth in range(1, len(root)):
+            info = self._stat("/".join(root[:depth]))
+            if info is None or not stat.S_ISDIR(info.st_mode):
+                if info is not None and not is_whiteout(info):
+                    self.refused.append(f"{_name(root)}: {_name(root[:depth])} is no directory")
+                if (hidden or info is not None) and self._below.find(root):
+                    self._emit(root, ChangeKind.DELETED)
+                return
+            hidden = hidden or self._hides(root[:depth])
+        info = self._stat("/".join(root))
+        if info is None:
+            if hidden and self._below.find(root):
+                self._emit(root, ChangeKind.DELETED)
+            return
+        if self._entry(root, info, hidden=hidden, is_root=True):
+            self._tree(root, hidden=hidden or self._hides(root))
+
+    def _tree(self, root: Parts, *, hidden: bool) -> None:
+        todo = [(root, hidden)]
+        while todo:
+            directory, hidden = todo.pop()
+            fd = self._open_directory(directory)
+            try:
+                names = sorted(os.listdir(fd))  # noqa: PTH208 (a descriptor)
+            finally:
+                os.close(fd)
+            found = []
+            for name in names:
+                parts = (*directory, name)
+                path = "/".join(parts)
+                if len(os.fsencode(path)) > _LONGEST:
+                    self.refused.append(f"{_name(directory)}: too deep")
+                    break
+                info = self._stat(path)
+                if info is not None and self._entry(parts, info, hidden=hidden):
+                    found.append((parts, hidden or self._hides(parts)))
+            todo.extend(reversed(found))
+
+    def _entry(self, parts: Parts, info: os.stat_result, *, hidden: bool, is_root: bool = False) -> bool:
+        """Emit one entry; True where it is a directory to walk."""
+        self._files_left -= 1
+        if self._files_left < 0:
+            raise _Over("files")
+        mode = info.st_mode
+        lower = None if hidden and not is_root else self._below.find(parts)
+        if is_whiteout(info):
+            if lower is not None:
+                self._emit(parts, ChangeKind.DELETED)
+        elif stat.S_ISDIR(mode):
+            self._directory(parts, info, lower, hidden)
+            return True
+        elif stat.S_ISLNK(mode):
+            target = os.readlink("/".join(parts), dir_fd=self._top)
+            self._emit(parts, ChangeKind.SYMLINK, mode=0o777, target=target)
+        elif stat.S_ISREG(mode):
+            self._file(parts, info)
+        else:
+            self.refused.append(f"{_name(parts)}: {_SPECIAL.get(stat.S_IFMT(mode), 'unknown')}")
+            if lower is not None:
+                self._emit(parts, ChangeKind.DELETED)
+        return False
+
+    def _directory(self, parts: Parts, info: os.stat_result, lower: os.stat_result | None, hidden: bool) -> None:
+        mode = info.st_mode
+        if lower is None or not stat.S_ISDIR(lower.st_mode):
+            self._note_bits(parts, mode)
+            self._emit(parts, ChangeKind.DIRECTORY, mode=mode & 0o777)
+        elif hidden or self._opaque(parts, info):
+            self._note_bits(parts, mode)
+            self._emit(parts, ChangeKind.OPAQUE, mode=mode & 0o777)
+        elif (mode ^ lower.st_mode) & 0o777:
+            # Otherwise it is here only because something below it changed.
+            self._emit(parts, ChangeKind.DIRECTORY, mode=mode & 0o777)
+
+    def _file(self, parts: Parts, info: os.stat_result) -> None:
+        self._note_bits(parts, info.st_mode)
+        if info.st_size > self._bytes_left:
+            raise _Over("disk_mb")
+        fd = self._unlocked("/".join(parts), info, _FILE)
+        try:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                self.refused.append(f"{_name(parts)}: changed while it was read")
+                return
+            size, sha256 = self._store(fd, info.st_size)
+        finally:
+            os.close(fd)
+        self._bytes_left -= size
+        self._emit(parts, ChangeKind.FILE, mode=info.st_mode & 0o777, size=size, sha256=sha256)
+
+    def _store(self, fd: int, size: int) -> tuple[int, str]:
+        """At most ``size`` bytes, should the file grow meanwhile."""
+        if size <= _WHOLE:
+            data = _read(fd, size)
+            return len(data), self._sink.put(data)
+        bounded = _Bounded(fd, size)
+        digest = self._sink.put(cast(BinaryIO, io.BufferedReader(bounded, _WHOLE)))
+        return bounded.read_bytes, digest
+
+    def _emit(self, parts: Parts, kind: ChangeKind, *, mode: int = 0o644, size: int = 0, sha256: str | None = None,
+              target: str | None = None) -> None:
+        self.changes.append(Change(path=_name(parts), kind=kind, mode=mode, size=size, sha256=sha256, target=target))
+
+    def _note_bits(self, parts: Parts, mode: int) -> None:
+        for bit, name in _BITS:
+            if mode & bit:
+                self.refused.append(f"{_name(parts)}: {name}")
+
+    # -- looking, without following ------------------------------------------------------------------------------------
+
+    def _open(self, path: str, flags: int) -> int:
+        return trees.open_beneath(self._top, path, flags)
+
+    def _stat(self, path: str) -> os.stat_result | None:
+        """Of an entry whose parent is known to be a directory of ours; None where it is missing."""
+        try:
+            return os.stat(path, dir_fd=self._top, follow_symlinks=False)
+        except OSError:
+            return None
+
+    def _open_directory(self, parts: Parts) -> int:
+        if not parts:
+            return self._open(".", _DIRECTORY)
+        path = "/".join(parts)
+        info = os.stat(path, dir_fd=self._top, follow_symlinks=False)
+        return self._unlocked(path, info, _DIRECTORY)
+
+    def _unlocked(self, path: str, info: os.stat_result, flags: int) -> int:
+        """Open; where the box's mode shuts out an ordinary user, the owner, the mode is changed until the end."""
+        if not self._locked(info):
+            return self._open(path, flags)
+        fd = self._open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            Path(f"/proc/self/fd/{fd}").chmod(info.st_mode & 0o7777 | 0o700)
+        finally:
+            os.close(fd)
+        self._relock.append((path, info.st_mode & 0o7777))
+        return self._open(path, flags)
+
+    @staticmethod
+    def _locked(info: os.stat_result) -> bool:
+        needed = 0o500 if stat.S_ISDIR(info.st_mode) else 0o400
+        return os.geteuid() != 0 and info.st_mode & needed != needed
+
+    def _opaque(self, parts: Parts, info: os.stat_result) -> bool:
+        fd = self._unlocked("/".join(parts), info, _DIRECTORY)
+        try:
+            return is_opaque(fd)
+        finally:
+            os.close(fd)
+
+    def _hides(self, parts: Parts) -> bool:
+        """Whether the directory at ``parts`` of the upper shows nothing of the layers below it."""
+        lower = self._below.find(parts)
+        if lower is None or not stat.S_ISDIR(lower.st_mode):
+            return True
+        info = self._stat("/".join(parts))
+        return info is not None and self._opaque(parts, info)
+
+
+class _Bounded(io.RawIOBase):
+    """The first ``size`` bytes of a descriptor."""
+
+    def __init__(self, fd: int, size: int) -> None:
+        self._fd, self._left, self.read_bytes = fd, size, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        view = memoryview(buffer).cast("B")
+        data = os.read(self._fd, min(len(view), self._left))
+        view[:len(data)] = data
+        self._left -= len(data)
+        self.read_bytes += len(data)
+        return len(data)
+
+
+def _read(fd: int, size: int) -> bytes:
+    parts = []
+    while size > 0 and (data := os.read(fd, size)):
+        parts.append(data)
+        size -= len(data)
+    return b"".join(parts)
+
+
+def _name(parts: Parts) -> str:
+    return "/" + "/".join(parts)

@@ -1,0 +1,85 @@
+"""The engine's end of a message socket, in the event loop: no threads, descriptors pass both ways."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from woodshed.sandbox.native.inside import wire
+
+
+class Channel:
+    """Delivers every message to ``on_message``, which owns its descriptors; ``on_end`` is called when no more come.
+
+    A send never blocks and never raises for a gone peer: ``on_end`` says so.
+    """
+
+    def __init__(
+        self,
+        end: socket.socket,
+        on_message: Callable[[wire.Message, list[int]], None],
+        on_end: Callable[[], None],
+    ) -> None:
+        self._socket, self._on_message, self._on_end = end, on_message, on_end
+        self._queue: deque[tuple[wire.Message, list[int]]] = deque()
+        self._loop = asyncio.get_running_loop()
+        self._open = True
+        end.setblocking(False)
+        self._loop.add_reader(end, self._readable)
+
+    def send(self, message: wire.Message, fds: Sequence[int] = ()) -> None:
+        """Send, or queue while the peer does not read. The caller keeps its descriptors."""
+        if not self._open:
+            return
+        if not self._queue:
+            try:
+                wire.send(self._socket, message, fds)
+                return
+            except BlockingIOError:
+                self._loop.add_writer(self._socket, self._writable)
+            except OSError:
+                return  # the peer is gone: the reader will find out
+        self._queue.append((message, [os.dup(fd) for fd in fds]))
+
+    def _writable(self) -> None:
+        while self._queue:
+            message, fds = self._queue[0]
+            try:
+                wire.send(self._socket, message, fds)
+            except BlockingIOError:
+                return
+            except OSError:
+                pass
+            self._drop_first()
+        self._loop.remove_writer(self._socket)
+
+    def _drop_first(self) -> None:
+        for fd in self._queue.popleft()[1]:
+            os.close(fd)
+
+    def _readable(self) -> None:
+        try:
+            message, fds = wire.receive(self._socket)
+        except BlockingIOError:
+            return
+        except (OSError, ValueError):
+            message, fds = None, []
+        if message is None:
+            self.close()
+            self._on_end()
+        else:
+            self._on_message(message, fds)
+
+    def close(self) -> None:
+        """Hang up; the peer sees the end. Idempotent."""
+        if not self._open:
+            return
+        self._open = False
+        self._loop.remove_reader(self._socket)
+        self._loop.remove_writer(self._socket)
+        while self._queue:
+            self._drop_first()
+        self._socket.close()

@@ -1,0 +1,130 @@
+"""What user commands may not do: capabilities, no_new_privs and a seccomp deny list, applied once in PID 1.
+
+Everything a sandbox runs is a child of PID 1 and inherits all three, so an exec costs none of it again.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import struct
+from collections.abc import Sequence
+
+from . import syscalls
+
+# include/uapi/linux/capability.h: what root of a box needs to install and own files, and to change user. No SETPCAP,
+# MKNOD, NET_RAW, SYS_CHROOT, SETFCAP, AUDIT_WRITE, which Docker also leaves.
+KEPT_CAPABILITIES = {
+    "CHOWN": 0, "DAC_OVERRIDE": 1, "FOWNER": 3, "FSETID": 4, "KILL": 5, "SETGID": 6, "SETUID": 7,
+    "NET_BIND_SERVICE": 10,
+}
+_LAST_CAPABILITY = 63
+_CAPABILITY_VERSION_3 = 0x20080522
+
+_AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+_X32_BIT = 0x40000000
+# Same number on every machine (Linux 5.1 and later).
+_DENIED_COMMON = {
+    "io_uring_setup": 425, "io_uring_enter": 426, "io_uring_register": 427, "open_tree": 428, "move_mount": 429,
+    "fsopen": 430, "fsconfig": 431, "fsmount": 432, "fspick": 433, "pidfd_getfd": 438, "mount_setattr": 442,
+    "quotactl_fd": 443, "open_tree_attr": 467,
+}
+# (x86-64, aarch64); None where the machine has no such call.
+_DENIED: dict[str, tuple[int, int | None]] = {
+    "ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271), "kcmp": (312, 272),
+    "userfaultfd": (323, 282), "bpf": (321, 280), "perf_event_open": (298, 241), "kexec_load": (246, 104),
+    "kexec_file_load": (320, 294), "init_module": (175, 105), "finit_module": (313, 273), "delete_module": (176, 106),
+    "add_key": (248, 217), "request_key": (249, 218), "keyctl": (250, 219), "name_to_handle_at": (303, 264),
+    "open_by_handle_at": (304, 265), "setns": (308, 268), "mount": (165, 40), "umount2": (166, 39),
+    "pivot_root": (155, 41), "chroot": (161, 51), "swapon": (167, 224), "swapoff": (168, 225), "reboot": (169, 142),
+    "syslog": (103, 116), "acct": (163, 89), "quotactl": (179, 60), "ioperm": (173, None), "iopl": (172, None),
+    "modify_ldt": (154, None), "uselib": (134, None), "sysfs": (139, None), "ustat": (136, None),
+    "clock_settime": (227, 112), "settimeofday": (164, 170), "adjtimex": (159, 171), "clock_adjtime": (305, 266),
+    "nfsservctl": (180, 42), "lookup_dcookie": (212, 18), "vhangup": (153, 58), "fanotify_init": (300, 262),
+    "move_pages": (279, 239), "migrate_pages": (256, 238), "mbind": (237, 235), "set_mempolicy": (238, 237),
+}
+# Calls whose arguments decide.
+_CLONE, _UNSHARE, _IOCTL, _SOCKET = (56, 220), (272, 97), (16, 29), (41, 198)
+_CLONE3 = 435
+_TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
+_AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK = 1, 2, 10, 16
+
+# include/uapi/linux/bpf_common.h and seccomp.h
+_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
+_NUMBER, _ARCH, _ARGUMENT = 0, 4, 16  # offsets in struct seccomp_data; argument n lies at 16 + 8n, low half first
+
+Instruction = tuple[int, int, int, int]
+
+
+class _Program(ctypes.Structure):
+    _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_char_p))
+
+
+def denied(machine: str) -> dict[str, int]:
+    """The calls refused whatever their arguments, with their numbers on ``machine``."""
+    column = 0 if machine == "x86_64" else 1
+    own = {name: pair[column] for name, pair in _DENIED.items()}
+    return _DENIED_COMMON | {name: number for name, number in own.items() if number is not None}
+
+
+def program(machine: str) -> bytes:
+    """The filter as BPF. Unknown machines are refused (KeyError): a wrong table would protect nothing.
+
+    A foreign architecture or an x32 call kills; clone3 is ENOSYS, as its flags cannot be read, and libc falls back.
+    """
+    column = 0 if machine == "x86_64" else 1
+    refuse, code = _ERRNO | errno.EPERM, [(_LOAD, 0, 0, _ARCH), (_EQUAL, 1, 0, _AUDIT_ARCH[machine]), _ret(_KILL)]
+    code.append((_LOAD, 0, 0, _NUMBER))
+    if machine == "x86_64":
+        code += [(_AT_LEAST, 0, 1, _X32_BIT), _ret(_KILL)]
+    for number in sorted(denied(machine).values()):
+        code += _when(number, [_ret(refuse)])
+    code += _when(_CLONE3, [_ret(_ERRNO | errno.ENOSYS)])
+    # The low byte of clone's flags is a signal number; in unshare's, 0x80 is CLONE_NEWTIME.
+    for call, flags in ((_CLONE, syscalls.NAMESPACES), (_UNSHARE, syscalls.NAMESPACES | 0x80)):
+        code += _when(call[column], [_argument(0), (_ANY_BIT, 0, 1, flags), _ret(refuse), _ret(_ALLOW)])
+    code += _when(_IOCTL[column], [_argument(1), *_when(_TIOCSTI, [_ret(refuse)]), *_when(_TIOCLINUX, [_ret(refuse)]),
+                                   _ret(_ALLOW)])
+    # Address families: vsock reaches the hypervisor past the network namespace; alg, packet, xdp … are attack surface.
+    netlink = [_argument(2), *_when(0, [_ret(_ALLOW)]), _ret(refuse)]  # NETLINK_ROUTE alone
+    families = [body for family in (_AF_UNIX, _AF_INET, _AF_INET6) for body in _when(family, [_ret(_ALLOW)])]
+    code += _when(_SOCKET[column], [_argument(0), *families, *_when(_AF_NETLINK, netlink),
+                                    _ret(_ERRNO | errno.EAFNOSUPPORT)])
+    code.append(_ret(_ALLOW))
+    return b"".join(struct.pack("HBBI", *instruction) for instruction in code)
+
+
+def _ret(value: int) -> Instruction:
+    return (_RETURN, 0, 0, value)
+
+
+def _argument(index: int) -> Instruction:
+    return (_LOAD, 0, 0, _ARGUMENT + 8 * index)
+
+
+def _when(value: int, body: Sequence[Instruction]) -> list[Instruction]:
+    return [(_EQUAL, 0, len(body), value), *body]
+
+
+def drop_capabilities() -> None:
+    """Keep :data:`KEPT_CAPABILITIES` alone, in every set; nothing can be regained."""
+    kept = set(KEPT_CAPABILITIES.values())
+    for capability in range(_LAST_CAPABILITY + 1):
+        if capability not in kept:
+            try:
+                syscalls.prctl(syscalls.PR_CAPBSET_DROP, capability)
+            except OSError:
+                break  # past the last one this kernel knows
+    low = sum(1 << capability for capability in kept)
+    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
+    # effective, permitted, inheritable; the low and the high 32 capabilities
+    syscalls.call("capset", header, (ctypes.c_uint32 * 6)(low, low, 0, 0, 0, 0))
+
+
+def confine(filter_program: bytes) -> None:
+    """Drop capabilities, set no_new_privs and load the filter, for this process and all it will start."""
+    drop_capabilities()
+    syscalls.prctl(syscalls.PR_SET_NO_NEW_PRIVS, 1)
+    loaded = _Program(len(filter_program) // 8, filter_program)
+    syscalls.prctl(syscalls.PR_SET_SECCOMP, 2, loaded)

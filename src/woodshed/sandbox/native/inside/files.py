@@ -1,0 +1,157 @@
+"""Files of a box, opened by its own PID 1: every path is resolved inside, and only regular files are handed out."""
+# ruff: noqa: PTH101, PTH102, PTH103, PTH108, PTH112, PTH116, PTH120, PTH208, PTH211
+# (This process stays small: neither pathlib nor contextlib is loaded in it.)
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import stat
+import termios
+
+from . import syscalls, wire
+
+_SPARE = os.O_NONBLOCK | os.O_NOCTTY  # a FIFO or a terminal must neither hang nor adopt us
+_CHUNK = 1 << 20
+
+
+def answer(message: wire.Message) -> tuple[wire.Message, int | None]:
+    """The answer to ``read``, ``write`` or ``list``, and the descriptor that goes with it. Raises OSError."""
+    operation, path = message["op"], message["path"]
+    if "\0" in path:
+        raise OSError(errno.EINVAL, "a path holds no NUL")
+    if operation == "read":
+        return {"ok": 1}, _regular(path, os.O_RDONLY)
+    if operation == "write":
+        return {"ok": 1}, _writable(path, message["mode"])
+    if operation == "list":
+        return {"entries": _entries(path)}, None
+    raise OSError(errno.ENOSYS, f"unknown operation {operation}")
+
+
+def _regular(path: str, flags: int, mode: int = 0) -> int:
+    """A descriptor of a regular file that is no file of /proc: there, "self" would be PID 1, not the asker."""
+    fd = syscalls.open_plain(path, flags | _SPARE, mode)
+    try:
+        info = os.fstat(fd)
+        if stat.S_ISDIR(info.st_mode):
+            raise OSError(errno.EISDIR, os.strerror(errno.EISDIR))
+        if not stat.S_ISREG(info.st_mode):
+            raise OSError(errno.EINVAL, "not a regular file")
+        if info.st_dev == os.stat("/proc").st_dev or info.st_dev == os.stat("/proc/sys").st_dev:
+            raise OSError(errno.EACCES, "files of /proc can be read by commands only")
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _writable(path: str, mode: int) -> int:
+    parent = os.path.dirname(path)
+    if parent:
+        os.makedirs(parent, exist_ok=True)
+    fd = _regular(path, os.O_WRONLY | os.O_CREAT, mode)
+    try:
+        os.ftruncate(fd, 0)
+        os.fchmod(fd, mode)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _entries(path: str) -> list[list[str | int]]:
+    fd = syscalls.open_plain(path, os.O_RDONLY | os.O_DIRECTORY | _SPARE)
+    try:
+        entries: list[list[str | int]] = []
+        for name in os.listdir(fd):
+            try:
+                info = os.stat(name, dir_fd=fd, follow_symlinks=False)
+            except FileNotFoundError:
+                continue  # it went while we looked
+            entries.append([name, _kind(info.st_mode), info.st_size, stat.S_IMODE(info.st_mode)])
+        return entries
+    finally:
+        os.close(fd)
+
+
+def _kind(mode: int) -> str:
+    if stat.S_ISREG(mode):
+        return "file"
+    if stat.S_ISDIR(mode):
+        return "directory"
+    return "symlink" if stat.S_ISLNK(mode) else "other"
+
+
+def extract(message: wire.Message, fds: list[int]) -> int:
+    """Unpack an upload: ``fds`` are a memfd of the contents, one after the other, and a pipe for the reason of failure.
+
+    The index (path, kind, mode, size, link target) lies before the contents. Links in the way are replaced, never
+    followed, but for those in the path to the target itself.
+    """
+    contents, reason = fds
+    try:
+        index = json.loads(os.pread(contents, message["index_bytes"], 0))
+        offset = message["index_bytes"]
+        parent = os.path.dirname(message["target"].rstrip("/"))
+        os.makedirs(parent or "/", exist_ok=True)
+        modes: list[tuple[str, int]] = []
+        for path, kind, mode, size, target in index:
+            where = message["target"] + (f"/{path}" if path else "")
+            _place(where, kind, mode, size, target, contents, offset, top=not path)
+            offset += size
+            if kind == "directory":
+                modes.append((where, mode))
+        for where, mode in reversed(modes):
+            os.chmod(where, mode)
+    except OSError as error:
+        os.write(reason, json.dumps([error.errno or 5, error.strerror or str(error)]).encode())
+        return 1
+    return 0
+
+
+def _place(
+    where: str, kind: str, mode: int, size: int, target: str, contents: int, offset: int, *, top: bool
+) -> None:
+    if kind == "directory":
+        if top and os.path.isdir(where):
+            return
+        _clear(where, but_directory=True)
+        if not os.path.lexists(where):
+            os.mkdir(where, 0o700)
+        return
+    _clear(where)
+    if kind == "symlink":
+        os.symlink(target, where)
+        return
+    fd = os.open(where, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        while size:
+            part = os.pread(contents, min(size, _CHUNK), offset)
+            if not part:
+                raise OSError(errno.EIO, "the upload is cut short")
+            offset, size = offset + len(part), size - len(part)
+            while part:
+                part = part[os.write(fd, part):]
+        os.fchmod(fd, mode)
+    finally:
+        os.close(fd)
+
+
+def _clear(where: str, *, but_directory: bool = False) -> None:
+    try:
+        mode = os.lstat(where).st_mode
+    except FileNotFoundError:
+        return
+    if stat.S_ISDIR(mode):
+        if not but_directory:
+            raise IsADirectoryError(errno.EISDIR, f"{where}: {os.strerror(errno.EISDIR)}")
+        return
+    os.unlink(where)
+
+
+def take_terminal(fd: int) -> None:
+    """Make ``fd`` the controlling terminal of the caller's new session."""
+    fcntl.ioctl(fd, termios.TIOCSCTTY, 0)

@@ -1,0 +1,301 @@
+"""PID 1 of a box: runs commands, opens files and hands descriptors out, kills; and when the engine is gone, ends.
+
+It is confined like every command it starts. Its end is the kernel's end of every process of the box, so nothing here
+may fail for what happens inside: an error is an answer, and a stopped child (one that asked to be traced) is killed.
+"""
+# ruff: noqa: PTH103, PTH123, PTH208, SIM105
+# (This process stays small: neither pathlib nor contextlib is loaded in it.)
+# ruff: noqa: S606
+# (Starting programs is what it is for.)
+
+from __future__ import annotations
+
+import os
+import resource
+import select
+import signal
+import socket
+import time
+from typing import Any, NoReturn
+
+from . import confine, files, syscalls, wire
+
+# RLIMIT_LOCKS (include/uapi/asm-generic/resource.h) has been without effect since Linux 2.4, is inherited, and its hard
+# value can never be raised without a privilege no box has: it marks which exec a process descends from.
+_MARK = 10
+_FIRST_MARK = 1 << 40
+_KILL_FOR_S = 2.0
+
+EXIT_NOT_FOUND, EXIT_NOT_RUN = 127, 126
+
+
+def serve(plan: dict[str, Any], channel: socket.socket, groups: list[int], filter_program: bytes) -> NoReturn:
+    """Answer ``channel`` until it closes. ``groups`` are descriptors of cgroup.procs that commands join, and we do not:
+
+    a memory limit then never kills PID 1, and a pids limit never keeps the engine out.
+    """
+    _settle(plan)
+    confine.confine(filter_program)
+    syscalls.prctl(syscalls.PR_SET_DUMPABLE, 0)  # our memory and descriptors are closed to the box
+    os.setsid()
+    wake, woken = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
+    for number in (signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_DFL)  # which PID 1 ignores, and its children inherit
+    init = Init(plan, channel, groups)
+    wire.send(channel, {"ready": 1})
+    poller = select.poll()
+    poller.register(channel, select.POLLIN)
+    poller.register(wake, select.POLLIN)
+    while True:
+        for fd, _ in poller.poll():
+            if fd == wake:
+                os.read(wake, 4096)
+                init.reap()
+            else:
+                message, fds = wire.receive(channel)
+                if message is None:
+                    os._exit(0)
+                init.answer(message, fds)
+
+
+def _settle(plan: dict[str, Any]) -> None:
+    null = os.open("/dev/null", os.O_RDWR)
+    for fd in (0, 1, 2):
+        os.dup2(null, fd)
+    os.close(null)
+    for directory in plan["directories"]:
+        os.makedirs(directory, exist_ok=True)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _lower(resource.RLIMIT_FSIZE, plan["file_bytes"])
+    _lower(resource.RLIMIT_NOFILE, 65536, soft=1024)
+
+
+def _lower(kind: int, bound: int, soft: int | None = None) -> None:
+    hard = resource.getrlimit(kind)[1]
+    hard = bound if hard == resource.RLIM_INFINITY else min(hard, bound)
+    resource.setrlimit(kind, (min(soft or hard, hard), hard))
+
+
+class Init:
+    """The live state of PID 1: which child is which command."""
+
+    def __init__(self, plan: dict[str, Any], channel: socket.socket, groups: list[int]) -> None:
+        self.channel, self.groups = channel, groups
+        self.pids: int = plan["pids"]
+        self.commands: dict[int, int] = {}  # pid of a command -> id of its exec
+        self.leaders: dict[int, int] = {}  # and back
+        self.marks = {_FIRST_MARK}
+        self.answers = {"exec": self._exec, "kill": self._kill, "kill_all": self._kill_all, "pty": self._pty}
+
+    def answer(self, message: wire.Message, fds: list[int]) -> None:
+        """Do what ``message`` asks. Its descriptors are closed afterwards."""
+        try:
+            handler = self.answers.get(message["op"])
+            if handler is not None:
+                handler(message, fds)
+            elif message["op"] == "extract":
+                self._extract(message, fds)
+            else:
+                self._reply(message, *files.answer(message))
+        except OSError as error:
+            self._reply(message, {"errno": error.errno or 5, "reason": error.strerror or str(error)})
+        finally:
+            for fd in fds:
+                os.close(fd)
+
+    def _reply(self, message: wire.Message, answer: wire.Message, fd: int | None = None) -> None:
+        answer["id"] = message["id"]
+        try:
+            wire.send(self.channel, answer, [] if fd is None else [fd])
+        finally:
+            if fd is not None:
+                os.close(fd)
+
+    def reap(self, options: int = os.WNOHANG) -> None:
+        """Collect ended children and report those that were commands. With ``options`` 0: until none is left."""
+        while True:
+            try:
+                pid, status, usage = os.wait4(-1, options)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            if os.WIFSTOPPED(status):
+                # Only a child that made us its tracer (PTRACE_TRACEME) reports a stop. We trace nobody.
+                os.kill(pid, signal.SIGKILL)
+                continue
+            ident = self.commands.pop(pid, None)
+            if ident is not None:
+                del self.leaders[ident]
+                code = os.waitstatus_to_exitcode(status)
+                self._reply({"id": ident}, {"exit": 128 - code if code < 0 else code,
+                                            "cpu_s": usage.ru_utime + usage.ru_stime})
+
+    def _exec(self, message: wire.Message, fds: list[int]) -> None:
+        mark = _FIRST_MARK - message["id"]
+        pid = os.fork()
+        if pid == 0:
+            _become(message, fds, self.groups, self.pids, mark)
+        self._started(pid, message["id"], mark)
+
+    def _started(self, pid: int, ident: int, mark: int) -> None:
+        self.commands[pid], self.leaders[ident] = ident, pid
+        self.marks.add(mark)
+
+    def _pty(self, message: wire.Message, fds: list[int]) -> None:
+        """Like exec, on a terminal made in the box's own devpts; the answer carries its master side."""
+        master, slave = os.openpty()
+        mark = _FIRST_MARK - message["id"]
+        pid = os.fork()
+        if pid == 0:
+            os.close(master)
+            _become(message, [slave, slave, slave], self.groups, self.pids, mark, terminal=True)
+        os.close(slave)
+        self._started(pid, message["id"], mark)
+        try:
+            wire.send(self.channel, {"id": message["id"], "started": pid}, [master])
+        finally:
+            os.close(master)
+
+    def _extract(self, message: wire.Message, fds: list[int]) -> None:
+        """Unpack an upload in a child of its own: a large one must not keep us from anything else."""
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                code = files.extract(message, fds)
+            finally:
+                os._exit(code)
+        self._started(pid, message["id"], _FIRST_MARK - message["id"])
+
+    def _kill(self, message: wire.Message, fds: list[int]) -> None:
+        """End the command ``target`` and all its descendants, also those that left its session and lost their parent.
+
+        A process belongs to it by its mark (inherited, never raised), by its session, or by its parents. Answers when
+        none of them lives. A tree that outgrows us (a fork bomb) takes the whole box's processes with it.
+        """
+        target = message["target"]
+        leader, mark, until = self.leaders.get(target, -1), _FIRST_MARK - target, time.monotonic() + _KILL_FOR_S
+        rounds = 0
+        while doomed := self._descendants(leader, mark):
+            rounds += 1
+            if rounds > 100 or time.monotonic() > until:
+                _signal(-1)
+                break
+            for pid in doomed:
+                _signal(pid)
+            self.reap()
+        self._reply(message, {"ok": 1})
+
+    def _descendants(self, leader: int, mark: int) -> set[int]:
+        found: set[int] = set()
+        parents: dict[int, int] = {}
+        for name in os.listdir("/proc"):
+            if not name.isdigit() or name == "1":
+                continue
+            pid = int(name)
+            try:
+                state, parent, session = _stat(pid)
+                if state in "ZX":
+                    continue
+                parents[pid] = parent
+                if pid == leader or session == leader or self._mark(pid) == mark or self._mark(pid) not in self.marks:
+                    found.add(pid)
+            except (OSError, ValueError, IndexError):
+                continue  # it ended while we looked
+        grown = True
+        while grown:
+            grown = False
+            for pid, parent in parents.items():
+                if parent in found and pid not in found:
+                    found.add(pid)
+                    grown = True
+        return found
+
+    @staticmethod
+    def _mark(pid: int) -> int:
+        with open(f"/proc/{pid}/limits", "rb") as file:
+            for line in file:
+                if line.startswith(b"Max file locks"):
+                    value = line.split()[4]
+                    return _FIRST_MARK if value == b"unlimited" else int(value)
+        return _FIRST_MARK
+
+    def _kill_all(self, message: wire.Message, fds: list[int]) -> None:
+        """kill(-1) signals every process but us in one step, so nothing can be forked past it."""
+        _signal(-1)
+        self.reap(0)
+        self._reply(message, {"ok": 1})
+
+
+def _signal(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        pass  # it is gone
+
+
+def _stat(pid: int) -> tuple[str, int, int]:
+    """State, parent and session of a process; its name may hold anything, brackets included."""
+    with open(f"/proc/{pid}/stat", "rb") as file:
+        fields = file.read().rpartition(b")")[2].split()
+    return fields[0].decode(), int(fields[1]), int(fields[3])
+
+
+def _become(
+    message: wire.Message, fds: list[int], groups: list[int], pids: int, mark: int, *, terminal: bool = False
+) -> NoReturn:
+    """Turn this fresh child into the command; what fails goes to its stderr in a shell's words and exit codes."""
+    code = EXIT_NOT_RUN
+    try:
+        for group in groups:
+            os.write(group, b"0")
+        os.setsid()
+        if terminal:
+            files.take_terminal(fds[0])
+        for number, fd in enumerate(fds):
+            os.dup2(fd, number)
+        resource.setrlimit(_MARK, (mark, mark))
+        if user := message["user"]:
+            os.setgroups([])
+            os.setresgid(user, user, user)
+            os.setresuid(user, user, user)
+        # After the change of user: only then a box at its limit still lets the engine in.
+        resource.setrlimit(resource.RLIMIT_NPROC, (pids, pids))
+        _run(message)
+    except FileNotFoundError as error:
+        code = EXIT_NOT_FOUND
+        _complain(error)
+    except BaseException as error:
+        _complain(error)
+    finally:
+        os._exit(code)
+
+
+def _run(message: wire.Message) -> NoReturn:
+    argv, env, cwd = message["argv"], message["env"], message["cwd"]
+    try:
+        os.chdir(cwd)
+    except OSError as error:
+        raise PermissionError(error.errno, f"cannot enter {cwd}: {error.strerror}") from None
+    if "/" in argv[0]:
+        os.execve(argv[0], argv, env)
+    refused: OSError = FileNotFoundError(2, f"{argv[0]}: command not found")
+    for directory in env.get("PATH", "/usr/bin:/bin").split(":"):
+        try:
+            os.execve(f"{directory or '.'}/{argv[0]}", argv, env)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except PermissionError as error:
+            refused = error
+    raise refused
+
+
+def _complain(error: BaseException) -> None:
+    if isinstance(error, OSError):
+        text = f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror)
+    else:
+        text = f"{type(error).__name__}: {error}"
+    os.write(2, f"woodshed: {text}\n".encode(errors="surrogateescape"))

@@ -1,0 +1,141 @@
+"""The root of a box: an overlay of cloned layers, read-only binds, and private /dev, /proc, /tmp, /run, /dev/shm.
+
+The fork server clones layers and binds (it can reach every host path, and as root it maps their owners); the box's
+first process, already in its own namespaces, puts them together. No host path is ever looked up from inside.
+"""
+# ruff: noqa: PTH102, PTH110, PTH112, PTH123, PTH211
+# (This process stays small: neither pathlib nor contextlib is loaded in it.)
+# ruff: noqa: S108
+# (Paths of the box, not the host's shared ones.)
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Sequence
+from typing import Any
+
+from . import syscalls
+from .syscalls import (
+    ATTR_NODEV,
+    ATTR_NOSUID,
+    ATTR_RDONLY,
+    MS_BIND,
+    MS_NODEV,
+    MS_NOEXEC,
+    MS_NOSUID,
+    MS_RDONLY,
+    MS_REMOUNT,
+)
+
+_DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
+_LINKS = {
+    "ptmx": "pts/ptmx", "fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1",
+    "stderr": "/proc/self/fd/2",
+}
+# As in runc's default specification (libcontainer/specconv/example.go): host-wide state to read, or to write.
+_READ_ONLY = ("sys", "bus", "fs", "irq", "sysrq-trigger")
+_MASKED = ("kcore", "keys", "kallsyms", "kmsg", "timer_list", "latency_stats", "sched_debug")
+_STAGES = ("/tmp", "/run", "/mnt", "/var")
+
+
+def make_dev(path: str) -> None:
+    """A read-only /dev at ``path``, cloned for every box: device nodes, links, mount points for pts and shm."""
+    syscalls.mount("tmpfs", path, "tmpfs", MS_NOSUID, "mode=755,size=64k,nr_inodes=64")
+    for name in _DEVICES:
+        os.close(os.open(f"{path}/{name}", os.O_CREAT | os.O_WRONLY, 0o666))
+        syscalls.mount(f"/dev/{name}", f"{path}/{name}", None, MS_BIND)
+    for name, target in _LINKS.items():
+        os.symlink(target, f"{path}/{name}")
+    os.mkdir(f"{path}/pts")
+    os.mkdir(f"{path}/shm")
+    syscalls.mount(None, path, None, MS_BIND | MS_REMOUNT | MS_RDONLY | MS_NOSUID)
+
+
+def clones(plan: dict[str, Any], dev: str, userns: int) -> list[int]:
+    """Detached mounts for :func:`build`: /dev, the layers, the box's own directory, the binds.
+
+    With a ``userns`` the layers' owners are mapped as in it, so that what lies on disk stays unshifted; the binds are
+    not, so that root of a box is nobody special in the host's /usr.
+    """
+    made = [syscalls.tree(dev, recursive=True)]
+    for path in (*plan["lowers"], plan["upper"]):
+        made.append(fd := syscalls.tree(path))
+        if userns:
+            syscalls.set_attributes(fd, 0, userns=userns)
+    for source, _ in plan["binds"]:
+        # Recursive: a kernel refuses to uncover a directory below a submount in a less privileged namespace.
+        made.append(fd := syscalls.tree(source, recursive=True))
+        syscalls.set_attributes(fd, ATTR_RDONLY | ATTR_NOSUID | ATTR_NODEV, recursive=True)
+    return made
+
+
+def build(plan: dict[str, Any], fds: Sequence[int]) -> None:
+    """Make the box's root out of ``fds`` (from :func:`clones`) and move into it; the host's root is gone after."""
+    dev, binds = fds[0], fds[1 + len(plan["lowers"]) + 1:]
+    _overlay(fds[1:len(fds) - len(binds)])
+    if not stat.S_ISDIR(os.lstat("proc").st_mode):
+        raise OSError("the image has no /proc directory")
+    # Before pivot_root: a new proc may be mounted only where a full one is in sight.
+    syscalls.mount("proc", "proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
+    syscalls.pivot_root()
+    syscalls.unmount(".")
+    os.chdir("/")
+    for fd, (_, target) in zip(binds, plan["binds"], strict=True):
+        syscalls.attach(fd, target)
+    syscalls.attach(dev, "/dev")
+    syscalls.mount("devpts", "/dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620")
+    syscalls.mount("tmpfs", "/dev/shm", "tmpfs", MS_NOSUID | MS_NODEV, f"mode=1777,size={plan['tmp_kb']}k")
+    syscalls.mount("tmpfs", "/tmp", "tmpfs", MS_NOSUID | MS_NODEV, f"mode=1777,size={plan['tmp_kb']}k")
+    if os.path.isdir("/run"):
+        syscalls.mount("tmpfs", "/run", "tmpfs", MS_NOSUID | MS_NODEV, "mode=755,size=4m")
+    _bound_pids(plan["pids"])
+    _mask_proc()
+    for fd in fds:
+        os.close(fd)
+
+
+def _overlay(layers: Sequence[int]) -> None:
+    """Mount the overlay and enter it. The last of ``layers`` holds ``u`` and ``w``, the others are lower ones.
+
+    The clones are attached under short names first: the options then fit mount(2)'s one page whatever the paths, and
+    /proc/mounts inside shows no host path.
+    """
+    stage = next(path for path in _STAGES if os.path.isdir(path))
+    syscalls.mount("tmpfs", stage, "tmpfs", MS_NOSUID | MS_NODEV, "mode=700,size=1m")
+    os.chdir(stage)
+    for index, fd in enumerate(layers):
+        os.mkdir(str(index))
+        syscalls.attach(fd, str(index))
+    os.mkdir("root")
+    last = len(layers) - 1
+    lowers = ":".join(str(index) for index in range(last))
+    # userxattr: works without privilege, so one layer serves root and user. volatile: what lies in a box need not
+    # survive a power cut, and its end must not sync the host's disk.
+    options = f"lowerdir={lowers},upperdir={last}/u,workdir={last}/w,userxattr,index=off,volatile"
+    syscalls.mount("overlay", "root", "overlay", MS_NODEV | MS_NOSUID, options)
+    os.chdir("root")
+
+
+def _bound_pids(pids: int) -> None:
+    """A backstop to RLIMIT_NPROC, which counts each user of a box apart: Linux 6.14 has pid_max by pid namespace.
+
+    Four times the limit and the 300 reserved numbers, so that numbers are not reused in a hurry.
+    """
+    try:
+        with open("/proc/sys/kernel/pid_max", "w") as file:
+            file.write(str(4 * pids + 400))
+    except OSError:
+        pass  # an older kernel, where this file is the host's
+
+
+def _mask_proc() -> None:
+    for name in _READ_ONLY:
+        path = f"/proc/{name}"
+        if os.path.exists(path):
+            syscalls.mount(path, path, None, MS_BIND)
+            syscalls.mount(None, path, None, MS_BIND | MS_REMOUNT | MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC)
+    for name in _MASKED:
+        path = f"/proc/{name}"
+        if os.path.exists(path):
+            syscalls.mount("/dev/null", path, None, MS_BIND)

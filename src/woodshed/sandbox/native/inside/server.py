@@ -1,0 +1,152 @@
+"""The fork server: one small single-threaded process that makes boxes when told to, and dies with its engine.
+
+Each request names the layers and carries one end of the new box's channel. The other end is the engine's; the box's
+first process (PID 1 of its own namespaces) serves it from then on, and the fork server forgets the box.
+"""
+# ruff: noqa: SIM105
+# (This process stays small: neither pathlib nor contextlib is loaded in it.)
+
+from __future__ import annotations
+
+import fcntl
+import gc
+import os
+import signal
+import socket
+import struct
+from typing import Any
+
+from . import confine, init, mounts, syscalls, wire
+
+
+def main(channel_fd: int, dev: str) -> None:
+    """Serve the socket ``channel_fd`` until its other end closes. ``dev`` is an empty directory for /dev's template."""
+    syscalls.set_name(b"woodshed-box")
+    os.umask(0o022)
+    channel = socket.socket(fileno=channel_fd)
+    # Ended boxes are reaped by the kernel; the engine watches their pidfds.
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        privileged = os.geteuid() == 0
+        _own_mounts(privileged)
+        mounts.make_dev(dev)
+        server = Server(channel, dev, privileged)
+    except (OSError, KeyError) as error:
+        wire.send(channel, {"error": f"{type(error).__name__}: {error}"})
+        return
+    wire.send(channel, {"ready": os.getpid()})
+    gc.collect()
+    gc.freeze()  # a collection in a child would touch, and so copy, every page
+    while True:
+        message, fds = wire.receive(channel)
+        if message is None:
+            os._exit(0)
+        server.create(message, fds[0])
+
+
+def _own_mounts(privileged: bool) -> None:
+    """A mount namespace of our own, so that the template vanishes with us; an ordinary user needs a user namespace."""
+    if privileged:
+        syscalls.unshare(syscalls.CLONE_NEWNS)
+    else:
+        uid, gid = os.getuid(), os.getgid()
+        syscalls.unshare(syscalls.CLONE_NEWUSER | syscalls.CLONE_NEWNS)
+        _write_maps("self", uid, gid, 1)
+    # Not shared back to the host; what the host mounts later is still seen here.
+    syscalls.mount(None, "/", None, syscalls.MS_REC | syscalls.MS_SLAVE)
+
+
+def _write_maps(pid: int | str, uid: int, gid: int, count: int) -> None:
+    if count == 1:
+        _write(f"/proc/{pid}/setgroups", "deny")
+    _write(f"/proc/{pid}/uid_map", f"0 {uid} {count}")
+    _write(f"/proc/{pid}/gid_map", f"0 {gid} {count}")
+
+
+def _write(path: str, text: str) -> None:
+    fd = os.open(path, os.O_WRONLY)
+    try:
+        os.write(fd, text.encode())
+    finally:
+        os.close(fd)
+
+
+class Server:
+    """Makes boxes, one at a time; what is slow of it happens in the box's own process."""
+
+    def __init__(self, channel: socket.socket, dev: str, privileged: bool) -> None:
+        self.channel, self.dev, self.privileged = channel, dev, privileged
+        self.filter = confine.program(syscalls.MACHINE)
+
+    def create(self, plan: dict[str, Any], box_fd: int) -> None:
+        """Fork the box's first process and hand it its mounts; the engine gets its pidfd or an error."""
+        box = socket.socket(fileno=box_fd)
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        held: list[int] = []
+        try:
+            # Opened out here: what counts when a process is moved is who opened the file.
+            held += (groups := [os.open(path + "/cgroup.procs", os.O_WRONLY) for path in plan["cgroups"]])
+            pid, pidfd = syscalls.clone(syscalls.NAMESPACES)
+            if pid == 0:
+                self._become_box(plan, box, ours, theirs, groups)
+            held.append(pidfd)
+            theirs.close()
+            wire.send(box, {"pid": pid}, [pidfd])
+            self._equip(plan, pid, ours, held)
+        except (OSError, ValueError) as error:
+            _report(box, error)
+        finally:
+            for fd in held:
+                os.close(fd)
+            for end in (ours, theirs, box):
+                end.close()
+
+    def _equip(self, plan: dict[str, Any], pid: int, ours: socket.socket, held: list[int]) -> None:
+        userns = 0
+        if self.privileged:
+            first = plan["first_id"]
+            _write_maps(pid, first, first, 65536)
+            held.append(userns := os.open(f"/proc/{pid}/ns/user", os.O_RDONLY))
+        else:
+            _write_maps(pid, 0, 0, 1)
+        made = mounts.clones(plan, self.dev, userns)
+        held += made
+        wire.send(ours, {}, made)
+
+    def _become_box(
+        self, plan: dict[str, Any], box: socket.socket, ours: socket.socket, theirs: socket.socket, groups: list[int]
+    ) -> None:
+        """Never returns: the box's first process ends here, whatever happens."""
+        try:
+            self.channel.close()
+            ours.close()
+            message, fds = wire.receive(theirs)
+            theirs.close()
+            if message is None:
+                os._exit(1)
+            if self.privileged:
+                os.setgroups([])
+            os.setresgid(0, 0, 0)
+            os.setresuid(0, 0, 0)
+            socket.sethostname("sandbox")
+            _loopback_up()
+            mounts.build(plan, fds)
+            init.serve(plan, box, groups, self.filter)
+        except BaseException as error:
+            _report(box, error)
+        finally:
+            os._exit(1)
+
+
+def _report(box: socket.socket, error: BaseException) -> None:
+    try:
+        wire.send(box, {"error": f"{type(error).__name__}: {error}"})
+    except OSError:
+        pass  # the engine is gone, and so are we
+
+
+def _loopback_up() -> None:
+    # SIOCSIFFLAGS with IFF_UP | IFF_RUNNING: include/uapi/linux/sockios.h, if.h
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
+        fcntl.ioctl(control, 0x8914, struct.pack("16sH14x", b"lo", 1 | 64))

@@ -1,0 +1,82 @@
+"""Messages between the engine, the fork server and each PID 1: one JSON object a packet, with descriptors beside it.
+
+A message larger than a packet travels in a memfd, as the first descriptor of a packet that is the single byte ``M``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+PACKET = 60_000
+"""Bytes sent as a packet; half of the smallest default socket buffer (net.core.wmem_default) and to spare."""
+LARGEST = 64 << 20
+"""Bytes of a message that are read from a memfd; more is refused, so that no peer can make us swell."""
+MAX_FDS = 250
+"""SCM_MAX_FD is 253 (include/net/scm.h)."""
+_SPACE = socket.CMSG_SPACE(MAX_FDS * 4)
+
+Message = dict[str, Any]
+
+
+def pack(message: Message) -> tuple[bytes, int | None]:
+    """The packet of ``message``, and the memfd that must travel first with it (the caller closes it), or None."""
+    data = json.dumps(message, separators=(",", ":")).encode()
+    if len(data) <= PACKET:
+        return data, None
+    fd = os.memfd_create("message", os.MFD_CLOEXEC)
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view):]
+    return b"M", fd
+
+
+def send(channel: socket.socket, message: Message, fds: Sequence[int] = ()) -> None:
+    """Send one message. Raises OSError when the peer is gone, BlockingIOError when it does not read."""
+    data, large = pack(message)
+    sent = [*fds] if large is None else [large, *fds]
+    try:
+        ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack(f"{len(sent)}i", *sent))] if sent else []
+        channel.sendmsg([data], ancillary, socket.MSG_NOSIGNAL)
+    finally:
+        if large is not None:
+            os.close(large)
+
+
+def receive(channel: socket.socket) -> tuple[Message | None, list[int]]:
+    """The next message and its descriptors (close-on-exec); None when the peer is gone.
+
+    Raises BlockingIOError where nothing is there yet, ValueError for what is no message.
+    """
+    try:
+        data, ancillary, _, _ = channel.recvmsg(1 << 17, _SPACE, socket.MSG_CMSG_CLOEXEC)
+    except ConnectionResetError:
+        return None, []
+    fds: list[int] = []
+    for level, kind, payload in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            fds.extend(struct.unpack(f"{len(payload) // 4}i", payload[: len(payload) // 4 * 4]))
+    if not data:
+        return None, fds
+    if data == b"M":
+        if not fds:
+            raise ValueError("a large message without its memfd")
+        data = _large(fds.pop(0))
+    message = json.loads(data)
+    if not isinstance(message, dict):
+        raise ValueError("a message must be an object")
+    return message, fds
+
+
+def _large(fd: int) -> bytes:
+    try:
+        size = os.fstat(fd).st_size
+        if size > LARGEST:
+            raise ValueError(f"a message of {size} bytes; at most {LARGEST}")
+        return os.pread(fd, size, 0)
+    finally:
+        os.close(fd)

@@ -1,0 +1,78 @@
+"""Where boxes lie on the host, and how what dead engines left is found and removed.
+
+::
+
+    HOME/sandboxes/             0700: a setuid file made in a box of a root engine is one on disk; nobody may reach it
+      <instance>/lock           locked as long as the engine lives
+      <instance>/dev            the fork server's /dev template, mounted in its own namespace alone
+      <instance>/setup-<n>/     what a setup command left, a layer of later boxes
+      <instance>/<n>/u, w       a box's changes, and overlayfs' scratch
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import uuid
+from contextlib import suppress
+from pathlib import Path
+
+from woodshed.errors import EnvironmentFault
+from woodshed.sandbox.native import cgroups, trees
+
+
+class Place:
+    """An engine's own folder, locked. Opening it sweeps the folders of dead engines."""
+
+    def __init__(self, home: Path, instance: str | None = None) -> None:
+        """Raises EnvironmentFault where ``home`` cannot be used or ``instance`` is taken by a live engine."""
+        self.instance = instance or f"{os.getpid()}-{uuid.uuid4().hex[:8]}"
+        root = home.absolute() / "sandboxes"
+        self.path = root / self.instance
+        try:
+            root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            root.chmod(0o700)
+            self.path.mkdir(mode=0o700, exist_ok=True)
+            self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise EnvironmentFault(f"the sandbox folder {root} cannot be used: {error}") from error
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._lock)
+            raise EnvironmentFault(f"the sandbox instance {self.instance} is in use by a live engine") from None
+        self.dev = self.path / "dev"
+        self.dev.mkdir(mode=0o755, exist_ok=True)
+
+    def box(self, name: str) -> Path:
+        """A fresh box directory with its ``u`` and ``w``."""
+        path = self.path / name
+        path.mkdir(mode=0o755)
+        (path / "u").mkdir(mode=0o755)
+        (path / "w").mkdir(mode=0o755)
+        return path
+
+    def close(self) -> None:
+        """Remove the folder and let go of the lock. Idempotent."""
+        if self._lock >= 0:
+            with suppress(OSError):
+                trees.remove(self.path)
+            os.close(self._lock)
+            self._lock = -1
+
+
+def sweep(home: Path) -> list[str]:
+    """Remove what dead engines left below ``home`` and in cgroups; their instance names. Live ones are not touched."""
+    swept = []
+    root = home.absolute() / "sandboxes"
+    for path in sorted(root.iterdir()) if root.is_dir() else []:
+        with suppress(OSError):
+            fd = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                cgroups.sweep(path.name)
+                trees.remove(path)
+                swept.append(path.name)
+            finally:
+                os.close(fd)
+    return swept
