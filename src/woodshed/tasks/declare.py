@@ -1,0 +1,254 @@
+"""What task.toml declares, made into the values of our records. Every error names the field and the remedy."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import NoReturn
+
+from woodshed.errors import UsageError
+from woodshed.model import EnvironmentSpec, Framework, Limits, Upload, VerifierSpec
+from woodshed.tasks.folder import check_history, check_part
+from woodshed.tasks.schema import NEWEST, ArtifactTable, EnvironmentTable, TaskFile
+
+WORKDIR = "/workspace"
+MAX_LIST_BYTES = 10_000_000
+_OURS = ("/tests", "/solution", "/logs", "/proc", "/sys", "/dev")
+_ARTIFACTS = "/logs/artifacts"
+_VERSION = re.compile(r"(\d{1,3})\.(\d{1,3})")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_TEMPLATE = re.compile(r"\$\{([^}:]+)(?::-(.*))?\}", re.DOTALL)
+_SIZE = re.compile(r"(\d{1,9}(?:\.\d{1,3})?)\s*([KMGT])(?:i?B)?", re.IGNORECASE)
+_MEGABYTES = {"K": 1 / 1024, "M": 1, "G": 1024, "T": 1024**2}
+_REQUIREMENT = re.compile(
+    r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?(?:\s*\[[A-Za-z0-9._, -]*\])?"
+    r"(?:\s*(?:===|~=|==|!=|<=|>=|<|>)\s*[A-Za-z0-9._*+!-]+(?:\s*,\s*(?:===|~=|==|!=|<=|>=|<|>)\s*[A-Za-z0-9._*+!-]+)*)?"
+    r"(?:\s*;[^\r\n@]*)?"
+)
+"""Name, extras, versions and marker of PEP 508; no options, URLs, paths or second lines."""
+
+
+class Declared:
+    """One task.toml and its folder; each method is one value of the Task's records."""
+
+    def __init__(self, config: TaskFile, folder: Path) -> None:
+        self.config, self.folder, self.file = config, folder, folder / "task.toml"
+
+    def fail(self, field: str, message: str, remedy: str) -> NoReturn:
+        """Raise the UsageError that names this task's file."""
+        raise UsageError(message, file=self.file, field=field, remedy=remedy)
+
+    def check_version(self) -> None:
+        """The schema version is one we know."""
+        old, new = self.config.version, self.config.schema_version
+        if old is not None and new is not None and old != new:
+            self.fail("version", f"{old!r} and schema_version {new!r} disagree", "Keep schema_version alone.")
+        field = "version" if new is None else "schema_version"
+        value = new or old or "1.0"
+        match = _VERSION.fullmatch(value)
+        if match is None or int(match[1]) < 1:
+            self.fail(field, f"{value!r} is no version of the task format", 'Write schema_version = "1.4".')
+        if (int(match[1]), int(match[2])) > NEWEST:
+            self.fail(field, f"{value} is newer than {NEWEST[0]}.{NEWEST[1]}, the newest this Woodshed knows",
+                      "Update Woodshed, or write the task in the older format.")
+
+    def environment(self) -> EnvironmentSpec:
+        """The declared world; its uploads are the workspace alone."""
+        table, ours = self.config.environment, self.config.woodshed
+        workdir, workspace = self.workdir(), self.workspace()
+        return EnvironmentSpec(
+            image=self.image(),
+            workdir=workdir,
+            requirements=self.requirements(),
+            uploads=() if workspace is None else (Upload(source=workspace, target=workdir),),
+            env=self.variables("environment.env", table.env),
+            setup_timeout_s=table.build_timeout_sec,
+            limits=self.limits(table, ours.limits.model_dump(exclude_none=True)),
+        )
+
+    def verifier(self) -> VerifierSpec:
+        """How the end state is judged."""
+        table, expected = self.config.verifier, self.expected_tests()
+        return VerifierSpec(
+            tests=self.folder / "tests",
+            timeout_s=table.timeout_sec,
+            env=self.variables("verifier.env", table.env),
+            framework=self.framework(expected),
+            expected_tests=expected,
+            protected=self.protected(),
+            capture=self.capture(),
+            rewards=self.rewards(expected),
+        )
+
+    def workdir(self) -> str:
+        """Absolute and normalised; never a place that is ours or the kernel's."""
+        value = self.config.environment.workdir or WORKDIR
+        return self._absolute("environment.workdir", value)
+
+    def _absolute(self, field: str, value: str, base: str | None = None) -> str:
+        path = posixpath.normpath(posixpath.join(base, value) if base else value)
+        path = "/" + path.lstrip("/") if path.startswith("/") else path
+        if not path.startswith("/") or "\0" in path or any(ord(c) < 32 for c in path):
+            self.fail(field, f"{value!r} is no absolute path", f'Write it from the root, e.g. "{WORKDIR}".')
+        inside = PurePosixPath(path).is_relative_to
+        if path == "/" or (any(map(inside, _OURS)) and not inside(_ARTIFACTS)):
+            self.fail(field, f"{value!r} is reserved", f'Choose a folder of its own, e.g. "{WORKDIR}".')
+        return path
+
+    def image(self) -> str:
+        """``host``, or ``dir:`` and an absolute folder that does not hold the task's answers."""
+        value = self.config.woodshed.image
+        if value is None or value == "host":
+            return "host"
+        kind, _, rest = value.partition(":")
+        if kind != "dir" or not rest:
+            self.fail("woodshed.image", f"{value!r} is no image this version knows", 'Write "host" or "dir:PATH".')
+        path = (self.folder / rest).resolve()
+        if not path.is_dir():
+            self.fail("woodshed.image", f"no such folder: {path}", "Unpack the root directory there first.")
+        self._apart("woodshed.image", path)
+        return f"dir:{path}"
+
+    def workspace(self) -> Path | None:
+        """The folder whose files stand in the workdir at the start; None when the task has none."""
+        value = self.config.woodshed.workspace
+        path = self.folder / (value if value is not None else "environment/workspace")
+        if value is None and not path.exists():
+            return None
+        real = path.resolve()
+        if not real.is_dir() or not real.is_relative_to(self.folder) or "\0" in str(value):
+            self.fail("woodshed.workspace", f"{value or 'environment/workspace'!r} is no folder of this task",
+                      "Name a folder below the task's own, e.g. environment/workspace.")
+        self._apart("woodshed.workspace", real)
+        check_part(real, "the workspace")
+        check_history(real)
+        return real
+
+    def _apart(self, field: str, path: Path) -> None:
+        """What an attempt sees neither holds nor lies in what it must not see."""
+        for hidden in (self.folder / "tests", self.folder / "solution", self.file, self.folder / "calibration.json"):
+            real = hidden.resolve()
+            if real.is_relative_to(path) or path.is_relative_to(real):
+                self.fail(field, f"the attempt would see {hidden.name}", "Name a folder apart from it.")
+
+    def requirements(self) -> tuple[str, ...]:
+        """pip requirement strings: no options, links or paths."""
+        for value in self.config.woodshed.requirements:
+            if len(value) > 500 or not _REQUIREMENT.fullmatch(value.strip()):
+                self.fail("woodshed.requirements", f"{value!r} is no plain pip requirement",
+                          'Write a name with versions, e.g. "requests>=2.31"; options, links and paths are refused.')
+        return tuple(value.strip() for value in self.config.woodshed.requirements)
+
+    def variables(self, field: str, env: Mapping[str, str]) -> dict[str, str]:
+        """Names and values for a sandbox; Harbor's ``${VAR:-default}`` gives the default, never the host's value."""
+        return {name: self._value(f"{field}.{name}", name, value) for name, value in env.items()}
+
+    def _value(self, field: str, name: str, value: str) -> str:
+        if not _VARIABLE.fullmatch(name) or "\0" in value:
+            self.fail(field, "no valid environment variable", "Use letters, digits and _ in the name.")
+        match = _TEMPLATE.fullmatch(value)
+        if match is not None and match[2] is not None:
+            value = match[2]
+        if "${" in value:
+            self.fail(field, f"{value!r} would take a value from the host, and secrets do not enter sandboxes",
+                      "Write the value itself, or a default: ${NAME:-default}.")
+        return value
+
+    def limits(self, table: EnvironmentTable, ours: Mapping[str, float]) -> Limits:
+        """Harbor's advice under our own names; ``[woodshed.limits]`` wins."""
+        advice = {
+            "cpus": table.cpus,
+            "memory_mb": self._megabytes("memory", table.memory, table.memory_mb),
+            "disk_mb": self._megabytes("storage", table.storage, table.storage_mb),
+        }
+        chosen = {name: value for name, value in advice.items() if value is not None} | dict(ours)
+        return Limits.model_validate(chosen)
+
+    def _megabytes(self, name: str, text: str | None, number: int | None) -> int | None:
+        if text is None:
+            return number
+        if number is not None:
+            self.fail(f"environment.{name}", f"given together with {name}_mb", f"Keep {name}_mb alone.")
+        match = _SIZE.fullmatch(text.strip())
+        mb = 0 if match is None else int(float(match[1]) * _MEGABYTES[match[2].upper()])
+        if mb < 1:
+            self.fail(f"environment.{name}", f"{text!r} is no size", f"Write {name}_mb = a number of megabytes.")
+        return mb
+
+    def expected_tests(self) -> tuple[str, ...]:
+        """The report ids a reward needs, from the list or from the file it names."""
+        value, field = self.config.woodshed.expected_tests, "woodshed.expected_tests"
+        ids = self._listed(value) if isinstance(value, str) else value
+        if isinstance(value, str) and not ids:
+            self.fail(field, f"{value} lists no test", "Write one id a line.")
+        for index, test in enumerate(ids):
+            if not test.strip() or "\n" in test:
+                self.fail(field, f"entry {index + 1} is no test id: {test!r}", "Write classname::name.")
+        if len(set(ids)) != len(ids):
+            twice = next(test for test in ids if ids.count(test) > 1)
+            self.fail(field, f"{twice!r} is listed twice", "Keep one.")
+        return ids
+
+    def _listed(self, name: str) -> tuple[str, ...]:
+        field = "woodshed.expected_tests"
+        path = (self.folder / name).resolve()
+        if "\0" in name or not path.is_relative_to(self.folder) or not path.is_file():
+            self.fail(field, f"{name!r} is no file of this task", "Name a text file with an id a line, or give a list.")
+        if path.stat().st_size > MAX_LIST_BYTES:
+            self.fail(field, f"{name} is larger than {MAX_LIST_BYTES} bytes", "List fewer tests.")
+        try:
+            text = path.read_bytes().decode("utf-8")
+        except UnicodeDecodeError as error:
+            self.fail(field, f"{name} is not UTF-8 (byte {error.start})", "Save it as UTF-8.")
+        return tuple(line for raw in text.split("\n") if (line := raw.rstrip("\r")))
+
+    def framework(self, expected: Sequence[str]) -> Framework | None:
+        """What is written, else what the names of the hidden tests say; needed only where tests are expected."""
+        if self.config.woodshed.framework is not None or not expected:
+            return self.config.woodshed.framework
+        names = [path.name for path in (self.folder / "tests").rglob("*")]
+        found = {framework for framework, fits in _FITS.items() if any(fits.search(name) for name in names)}
+        if len(found) != 1:
+            seen = " and ".join(sorted(found)) or "none"
+            self.fail("woodshed.framework", f"required with expected_tests; the files of tests/ suggest {seen}",
+                      "Write pytest, script or node.")
+        return found.pop()
+
+    def protected(self) -> tuple[str, ...]:
+        """Glob patterns relative to the workdir."""
+        for value in self.config.woodshed.protected:
+            if not value.strip() or value.startswith("/") or ".." in value.split("/") or "\0" in value:
+                self.fail("woodshed.protected", f"{value!r} is no pattern below the workdir",
+                          'Write it relative to the workdir, e.g. "config/*.toml".')
+        return self.config.woodshed.protected
+
+    def capture(self) -> tuple[str, ...]:
+        """The workdir, the artifacts and what ``[woodshed] capture`` adds; each once."""
+        workdir = self.workdir()
+        paths = [workdir]
+        for index, artifact in enumerate(self.config.artifacts):
+            source = artifact.source if isinstance(artifact, ArtifactTable) else artifact
+            paths.append(self._absolute(f"artifacts.{index}", source, workdir))
+        paths += [self._absolute("woodshed.capture", value) for value in self.config.woodshed.capture]
+        return tuple(dict.fromkeys(paths))
+
+    def rewards(self, expected: Sequence[str]) -> dict[str, tuple[str, ...]]:
+        """Named rewards over expected tests."""
+        known = frozenset(expected)
+        for name, ids in self.config.woodshed.rewards.items():
+            field = f"woodshed.rewards.{name}"
+            if not name.strip() or not ids:
+                self.fail(field, "a reward needs a name and at least one test", "List the tests it needs.")
+            for test in ids:
+                if test not in known:
+                    self.fail(field, f"{test!r} is not among expected_tests", "Add it there, or remove it here.")
+        return self.config.woodshed.rewards
+
+
+_FITS = {
+    Framework.SCRIPT: re.compile(r"^(run_checks|check_.*)\.py$"),
+    Framework.NODE: re.compile(r"\.test\.[cm]?[jt]s$"),
+    Framework.PYTEST: re.compile(r"^(test_.*|.*_test)\.py$"),
+}

@@ -1,0 +1,84 @@
+"""Rows of a JSONL file, bounded and checked; an error names file, line and field."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from woodshed.errors import UsageError
+
+MAX_ROW_BYTES = 1_000_000
+MAX_ROWS = 100_000
+
+
+class Lines(Protocol):
+    """A binary stream read by line: a file, or a member of an archive."""
+
+    def readline(self, size: int, /) -> bytes:
+        """At most ``size`` bytes, up to and with the next newline; empty at the end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of ``file``; ``values`` are the text fields asked for."""
+
+    file: Path
+    line: int
+    values: dict[str, str]
+
+    def __getitem__(self, field: str) -> str:
+        return self.values[field]
+
+    def wrong(self, field: str, message: str, remedy: str) -> UsageError:
+        """The error that names this row's file, line and ``field``."""
+        return UsageError(message, file=f"{self.file}:{self.line}", field=field, remedy=remedy)
+
+
+def read_rows(file: Path, fields: Sequence[str], stream: Lines | None = None) -> Iterator[Row]:
+    """The rows of ``file`` (or of ``stream``, which ``file`` names), blank lines left out.
+
+    Raises UsageError for a line that is too long, is no JSON object, or lacks a text field.
+    """
+    if stream is not None:
+        yield from _rows(file, fields, stream)
+        return
+    if not file.is_file():
+        raise UsageError("no such file", file=file, remedy="Pass a JSONL file.")
+    with file.open("rb") as opened:
+        yield from _rows(file, fields, opened)
+
+
+def _rows(file: Path, fields: Sequence[str], stream: Lines) -> Iterator[Row]:
+    line = 0
+    while raw := stream.readline(MAX_ROW_BYTES + 1):
+        line += 1
+        where = f"{file}:{line}"
+        if len(raw) > MAX_ROW_BYTES:
+            raise UsageError(f"a line longer than {MAX_ROW_BYTES} bytes", file=where, remedy="Is this the right file?")
+        if line > MAX_ROWS:
+            raise UsageError(f"more than {MAX_ROWS} rows", file=file, remedy="Split it.")
+        if raw.strip():
+            yield _row(file, line, raw, fields)
+
+
+def _row(file: Path, line: int, raw: bytes, fields: Sequence[str]) -> Row:
+    where = f"{file}:{line}"
+    try:
+        data = json.loads(raw)
+    except (ValueError, RecursionError) as error:  # UnicodeDecodeError is a ValueError
+        raise UsageError(f"no JSON: {error}", file=where, remedy="Mend or remove the line.") from None
+    if not isinstance(data, dict):
+        raise UsageError("no JSON object", file=where, remedy="Each line is one object.")
+    values = {}
+    for field in fields:
+        value = data.get(field)
+        if not isinstance(value, str):
+            kind = "missing" if field not in data else f"no text but {type(value).__name__}"
+            raise UsageError(kind, file=where, field=field, remedy="Is this the right kind of file?")
+        if any("\ud800" <= character <= "\udfff" for character in value) or "\0" in value:
+            raise UsageError("holds characters that no text file can", file=where, field=field, remedy="Mend the row.")
+        values[field] = value
+    return Row(file, line, values)
