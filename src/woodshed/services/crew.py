@@ -7,9 +7,10 @@ from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Self
 
-from woodshed import plugins
+from woodshed import plugins, settings
 from woodshed.attempt import Parts, run_attempt
 from woodshed.engine.durable import Durable
+from woodshed.engine.lease import Lease, claim
 from woodshed.gateway.client import Gateway
 from woodshed.interfaces import Harness, SandboxEngine, Verifier
 from woodshed.model import Agent, Outcome, Run, Task
@@ -32,7 +33,14 @@ class Crew:
         }
         self._verifier: Verifier = plugins.verifier()
         self._stack = AsyncExitStack()
-        self._durable = Durable(home.path, self._execute, concurrency=run.spec.concurrency)
+        self._lease = Lease(home.path)
+        self._durable = Durable(
+            home.path,
+            self._lease.executor,
+            self._execute,
+            concurrency=run.spec.concurrency,
+            url=settings.setting("database_url") or None,
+        )
         self._finished: Finished = lambda outcome: None
         self._engine: SandboxEngine
         self._gateway: Gateway
@@ -40,9 +48,10 @@ class Crew:
     @property
     def executor(self) -> str:
         """The id of this process in the durable engine; its lock says that we live."""
-        return self._durable.executor_id
+        return self._lease.executor
 
     async def __aenter__(self) -> Self:
+        self._stack.callback(self._lease.release)
         try:
             self._engine = plugins.engine(self._run.spec.engine, self._home.path)
             self._stack.push_async_callback(self._engine.close)
@@ -65,14 +74,16 @@ class Crew:
         await self._stack.aclose()
 
     def take_over(self) -> None:
-        """Become the owner of the run. Raises UsageError while its owner lives."""
-        self._durable.take_over(self._home.store, self._run)
+        """Become the owner of the run; its lost executions are marked. Raises UsageError while its owner lives."""
+        claim(self._home.store, self._run.id, self._lease, self._home.path)
 
     async def work(self, attempts: Sequence[str], finished: Finished) -> None:
         """Execute the attempts durably; ``finished`` hears of each outcome that counts. Returns when all are done."""
         self._finished = finished
         await self._durable.submit(self._run.id, attempts)
-        await self._durable.wait()
+        faults = await self._durable.wait()
+        for fault in faults.values():
+            raise fault
 
     async def _execute(self, attempt_id: str) -> None:
         store = self._home.store

@@ -33,6 +33,6 @@ def export(home: Home, run: Run, form: str, folder: Path) -> list[Path]:
         events = home.store.events(attempt.id, attempt.executions)
         trajectory = from_events(events, task=attempt.task, agent=attempt.agent, model=models[attempt.agent])
         path = folder / f"{attempt.id}.json"
-        path.write_text(json.dumps(to_atif(trajectory, verdict=attempt.outcome.verdict), ensure_ascii=False, indent=1) + "\n")
+        path.write_text(json.dumps(to_atif(trajectory, attempt.outcome.verdict, run=run.id), ensure_ascii=False, indent=1) + "\n")
         files.append(path)
     return files

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from woodshed.errors import StoreFault, UsageError
-from woodshed.measure.summary import summarise
+from woodshed.measure import figures as measure
 from woodshed.measure.trajectory import from_events
 from woodshed.model import Attempt, AttemptState, ChangeSet, Event, EventKind, Invalid, Run, Task, Valid
 from woodshed.model.changes import Change, ChangeKind
@@ -25,13 +25,12 @@ def summary(home: Home, run: Run, *, elapsed_s: float | None = None) -> dict[str
     """
     attempts = home.store.attempts(run.id)
     models = {agent.name: agent.model.name if agent.model else None for agent in run.spec.agents}
-    agents, by_group = summarise(attempts, run.spec.groups)
     return {
         "run": run.id,
         "state": run.state.value,
         "elapsed_s": round(elapsed_s if elapsed_s is not None else _span_s(attempts), 3),
-        "agents": [{"agent": row["agent"], "model": models[row["agent"]], **row} for row in agents],
-        "groups": by_group,
+        "agents": [{"model": models[row.agent], **row.to_json()} for row in measure.by_agent(attempts)],
+        "groups": [{"model": models[row.agent], **row.to_json()} for row in measure.summary(attempts, run.spec.groups)],
     }
 
 

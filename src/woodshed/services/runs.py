@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
 
+from woodshed.engine.lease import owner
 from woodshed.errors import UsageError
 from woodshed.model import Agent, Attempt, AttemptState, Invalid, Outcome, Run, RunSpec, RunState, Task, Valid
 from woodshed.model.event import now
@@ -97,12 +98,10 @@ async def resume(home: Home, run_id: str, progress: Progress, *, concurrency: in
 
 def resumable(home: Home, spec: RunSpec) -> Run | None:
     """The newest unfinished run that asked for the same thing and whose owner is gone; None when there is none."""
-    from woodshed.engine.lease import owner_alive
-
     wanted = spec.model_copy(update={"concurrency": 1})
     for run in home.store.runs():
         same = run.spec.model_copy(update={"concurrency": 1}) == wanted
-        if same and run.state is not RunState.FINISHED and not (run.executor and owner_alive(home.path, run.executor)):
+        if same and run.state is not RunState.FINISHED and not (run.executor and owner(home.path, run.executor)):
             return run
     return None
 

