@@ -15,6 +15,7 @@ MAX_EVENT_BYTES = 16_000_000
 """An event's JSON beyond this is replaced by a note of its size: big content belongs in a blob."""
 
 _DEPTH = 64
+_BITS = 4096
 
 
 def stamp(at: datetime) -> str:
@@ -33,8 +34,6 @@ def dump_data(data: Mapping[str, Any]) -> str:
         text = json.dumps(data, separators=(",", ":"), allow_nan=False)
     except Exception:  # any value's own conversion may fail: the fact must be kept all the same
         text = json.dumps(_plain(data, _DEPTH), separators=(",", ":"))
-    if text[:1] != "{":
-        text = json.dumps({"value": json.loads(text)})
     if len(text) > MAX_EVENT_BYTES:
         text = json.dumps({"truncated": True, "bytes": len(text), "start": text[:1000]})
     return text
@@ -44,6 +43,8 @@ def _plain(value: Any, depth: int) -> Any:
     """``value`` in JSON's own types. Cycles and deep nesting end in a short description."""
     if isinstance(value, Enum):
         value = value.value
+    if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > _BITS:
+        return hex(value)  # Python refuses to write very long integers in decimal
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
