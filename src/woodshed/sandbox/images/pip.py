@@ -34,6 +34,13 @@ _UNREACHABLE = re.compile(
 """What pip logs (with -vv) where the index did not answer; that it has no such project is a 404 and no trouble."""
 
 _NO_WHEEL = re.compile(r"No matching distribution found for ([\w.-]+(?:\[[^\]]*\])?(?: *[<>=!~][^;(\n]*)?)")
+_RUN = """
+import runpy, sys
+sys.path[:] = [path for path in sys.path if not path.rstrip("/").endswith(("site-packages", "dist-packages"))]
+sys.argv[:] = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+"""pip imports some modules late, where they are there. What it has just unpacked must not be among them."""
 _BUNDLES = "/usr/share/python-wheels"  # where Debian keeps the wheels that ensurepip has elsewhere
 
 
@@ -86,7 +93,7 @@ def _install(python: Path, arguments: Sequence[str], cwd: Path) -> None:
               "--progress-bar=off", "--no-color", "-vv", *shlex.split(setting("pip_args"))]
     env = {name: value for name, value in os.environ.items()
            if name.removeprefix("PIP_") not in _UNWANTED and not name.startswith("PYTHON")}
-    command = [str(python), "-I", str(_runner(cwd)), *common, *arguments]
+    command = [str(python), "-I", "-c", _RUN, str(_runner(cwd)), *common, *arguments]
     done = subprocess.run(command, cwd=cwd, env=env, stdin=subprocess.DEVNULL, capture_output=True, check=False)
     if done.returncode != 0:
         raise _fault((done.stdout + b"\n" + done.stderr).decode(errors="replace"))

@@ -151,8 +151,10 @@ class Images:
         with self.layers.scratch() as scratch:
             try:
                 return pip.resolve(python.exe, (*_TOOLS, *requirements), bound, scratch, found_in)
-            except ImageFault:
-                # Perhaps a requirement asks for another pytest, or this Python does.
+            except ImageFault as fault:
+                if isinstance(fault, pip.NoWheel) and not fault.requirement.startswith(tuple(pin.name for pin in BASE)):
+                    raise
+                # Perhaps a requirement asks for another pytest, or this Python or index has only another.
                 return pip.resolve(python.exe, (*_TOOLS, *requirements), (), scratch, found_in)
 
     def _build_missing(self, python: Interpreter, requirement: str, links: Path) -> None:
