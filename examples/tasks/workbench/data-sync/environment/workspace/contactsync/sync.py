@@ -1,0 +1,19 @@
+"""Read what is new in the feed and store it."""
+
+from __future__ import annotations
+
+from contactsync.feed import Feed
+from contactsync.store import Store
+
+
+def sync(feed: Feed, store: Store) -> int:
+    """Copy all new entries; return how many were read."""
+    read = 0
+    while entries := feed.page(updated_after=store.position()):
+        store.set_position(entries[-1].updated_at)
+        for entry in entries:
+            if entry.deleted:
+                continue
+            store.put(entry)
+        read += len(entries)
+    return read

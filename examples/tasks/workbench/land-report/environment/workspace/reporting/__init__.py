@@ -1,0 +1,1 @@
+"""Quarterly figures of the shop."""
