@@ -8,11 +8,15 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated, Any, NoReturn
 
 import typer
+from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-out = Console(soft_wrap=True, highlight=False)
+PIPE_COLUMNS = 140
+"""Width of a table that goes into a file or a pipe, where no terminal says how wide it is."""
+
+out = Console(soft_wrap=True, highlight=False, width=None if sys.stdout.isatty() else PIPE_COLUMNS)
 err = Console(stderr=True, soft_wrap=True, highlight=False)
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
@@ -37,12 +41,13 @@ def fail(message: str, code: int) -> NoReturn:
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, title: str | None = None) -> None:
     """A table on standard output; columns that start with ``#`` are numbers and stand right."""
-    grid = Table(title=title, title_justify="left", header_style="bold")
+    grid = Table(title=title, title_justify="left", header_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
     for column in columns:
-        grid.add_column(column.removeprefix("#"), justify="right" if column.startswith("#") else "left")
+        numeric = column.startswith("#")
+        grid.add_column(column.removeprefix("#"), justify="right" if numeric else "left", no_wrap=numeric)
     for row in rows:
         grid.add_row(*(escape(cell) for cell in row))
-    out.print(grid)
+    out.print(grid, soft_wrap=False)
 
 
 def percent(value: float | None) -> str:

@@ -171,15 +171,15 @@ def print_summary(summary: dict[str, Any], folder: Path | None) -> None:
     k = max((row["k"] for row in summary["groups"]), default=1)
     rows = [
         (
-            row["agent"], row["group"], str(row["attempts"]), percent(row["valid_rate"]), str(row["passed"]),
-            str(row["failed"]), _causes(row["invalid"]), percent(row["pass_at_1"]),
-            *((percent(row["pass_at_k"]),) if k > 1 else ()),
-            number(row["mean_turns"]), number(row["mean_tokens"], lambda v: f"{v:.0f}"), number(row["mean_seconds"], lambda v: f"{v:.2f}"),
+            row["agent"] if row["model"] is None else f"{row['agent']} ({row['model']})", row["group"],
+            str(row["attempts"]), percent(row["valid_rate"]), str(row["passed"]), _causes(row["invalid"]),
+            percent(row["pass_at_1"]), *((percent(row["pass_at_k"]),) if k > 1 else ()), number(row["mean_turns"]),
+            number(row["mean_tokens"], lambda v: f"{v:.0f}"), number(row["mean_seconds"], lambda v: f"{v:.2f}"),
         )
         for row in summary["groups"]
     ]  # fmt: skip
     columns = (
-        "agent", "tasks", "#attempts", "#valid", "#passed", "#failed", "invalid", "#pass@1",
+        "agent", "tasks", "#attempts", "#valid", "#passed", "invalid", "#pass@1",
         *((f"#pass@{k}",) if k > 1 else ()), "#turns", "#tokens", "#seconds",
     )  # fmt: skip
     table(columns, rows)

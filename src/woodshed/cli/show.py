@@ -67,7 +67,7 @@ def _list(rows: list[dict[str, Any]], json: bool) -> None:
 
 def _verdict(row: dict[str, Any]) -> str:
     if row["valid"] is None:
-        return row["state"]
+        return str(row["state"])
     if not row["valid"]:
         return f"invalid: {row['cause']}"
     return "passed" if row["passed"] else f"failed: {row['cause'] or 'agent'}"

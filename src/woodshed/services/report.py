@@ -71,8 +71,11 @@ def write_results(home: Home, run: Run, figures: dict[str, Any]) -> Path:
 
 
 def trace(home: Home, attempt_id: str) -> dict[str, Any]:
-    """One attempt, readable: steps, diff, verdict. Raises UsageError when there is no such attempt."""
-    attempt = home.store.attempt(attempt_id)
+    """One attempt, readable: steps, diff, verdict. Raises UsageError when there is no such attempt.
+
+    ``last`` is the newest run's first attempt that passed, else its first one.
+    """
+    attempt = _interesting(home) if attempt_id == "last" else home.store.attempt(attempt_id)
     run = home.store.run(attempt.run)
     execution = attempt.executions
     events = home.store.events(attempt.id, execution)
@@ -92,6 +95,12 @@ def trace(home: Home, attempt_id: str) -> dict[str, Any]:
         "verdict": attempt.outcome.verdict.to_json() if attempt.outcome else None,
         "stages_s": attempt.outcome.stages_s if attempt.outcome else {},
     }
+
+
+def _interesting(home: Home) -> Attempt:
+    found = home.store.attempts(home.store.run("last").id)
+    passed = (attempt for attempt in found if attempt.outcome and isinstance(attempt.outcome.verdict, Valid) and attempt.outcome.verdict.passed)
+    return next(passed, found[0])
 
 
 def diff(home: Home, changes: ChangeSet, task: Task | None) -> str:
