@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from woodshed.errors import UsageError
 from woodshed.gateway.local import CATALOG, DEFAULT, KnownModel, announcement, known, resolve, weights
+from woodshed.gateway.local.cores import usable_cores
 
 EVERY = pytest.mark.parametrize("model", CATALOG, ids=lambda model: model.name)
 
@@ -65,3 +67,17 @@ def test_a_missing_file_is_a_usage_error(tmp_path: Path) -> None:
     """A path that leads nowhere is told at once."""
     with pytest.raises(UsageError, match=r"absent\.gguf: there is no such file"):
         resolve(str(tmp_path / "absent.gguf"))
+
+
+@pytest.mark.parametrize(
+    ("inner", "outer", "most"),
+    [("max 100000", "150000 100000", 2), ("50000 100000", "max 100000", 1), ("what", "", 8), ("-5 0", "0 100000", 1)],
+)
+def test_threads_follow_the_quota(tmp_path: Path, inner: str, outer: str, most: int) -> None:
+    """The tightest CPU quota on the way up bounds the threads; an unreadable one does not, and one is the least."""
+    (tmp_path / "top/box").mkdir(parents=True)
+    (tmp_path / "top/cpu.max").write_text(outer)
+    (tmp_path / "top/box/cpu.max").write_text(inner)
+    (tmp_path / "cgroup").write_text("1:name=systemd:/\n0::/box\n")
+    assert usable_cores(tmp_path / "cgroup", tmp_path / "top") == min(most, 8, len(os.sched_getaffinity(0)))
+    assert usable_cores(tmp_path / "absent", tmp_path / "top") == min(8, len(os.sched_getaffinity(0)))

@@ -21,6 +21,7 @@ import aiohttp
 from woodshed.errors import EnvironmentFault, UsageError
 from woodshed.gateway.local import header, template
 from woodshed.gateway.local.choose import resolve, weights
+from woodshed.gateway.local.cores import usable_cores
 from woodshed.model import ModelSpec, Sampling
 
 START_TIMEOUT_S = 300.0  # a 1 GB file from a slow disk, on contended cores
@@ -43,7 +44,7 @@ class LocalServer:
     ) -> None:
         self.model = resolve(reference)
         self.parallel = max(1, min(parallel or self.model.slots, self.model.slots))
-        self.threads = threads or len(os.sched_getaffinity(0))
+        self.threads = threads or usable_cores()
         self.base_url = ""
         self.log = home / "logs" / f"local-{os.getpid()}-{secrets.token_hex(4)}.log"
         self._home = home
