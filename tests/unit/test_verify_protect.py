@@ -8,7 +8,8 @@ from woodshed.model import Change, ChangeKind
 from woodshed.verify.patterns import Patterns
 from woodshed.verify.protect import Rules, Touch
 
-START = {"/workspace/calendar.py", "/workspace/pkg/tests/test_old.py", "/workspace/test_top.py", "/workspace/src/app.py"}
+START = {"/workspace/calendar.py", "/workspace/pkg/tests/test_old.py", "/workspace/test_top.py",
+         "/workspace/src/app.py"}
 
 
 def rules(*protected: str, capture: tuple[str, ...] = ("/workspace",), pythonpath: str | None = None) -> Rules:
@@ -30,7 +31,7 @@ def touch(path: str, *protected: str, kind: ChangeKind = ChangeKind.FILE, **more
     ".bashrc", ".profile", "pyvenv.cfg",
 ])
 def test_control_files_steer(path: str) -> None:
-    """A file that a test runner, an interpreter or a shell reads unasked is a control, in any folder it is read from."""
+    """A file that a test runner, an interpreter or a shell reads unasked is a control."""
     assert touch(f"/workspace/{path}") is Touch.CONTROL
 
 

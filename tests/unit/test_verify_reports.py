@@ -62,7 +62,8 @@ def test_junit_of_node() -> None:
 
 def test_a_lone_suite_is_a_report() -> None:
     """Older writers have one testsuite as the root; a status attribute that says no pass is no pass."""
-    report = read_junit(b'<testsuite><testcase name="a" status="notrun"/><testcase name="b" status="weird"/></testsuite>')
+    report = read_junit(
+        b'<testsuite><testcase name="a" status="notrun"/><testcase name="b" status="weird"/></testsuite>')
     assert [case.outcome for case in report.cases] == [TestOutcome.SKIPPED, TestOutcome.ERROR]
 
 

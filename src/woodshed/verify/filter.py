@@ -50,7 +50,7 @@ def filtered(changes: ChangeSet, rules: Rules, start: Start, blobs: BlobSink) ->
         touch = rules.classify(change)
         if touch in KEPT:
             kept.extend(_kept(change, touch, own, rules, start, blobs, result))
-        elif touch is Touch.CACHE or _unchanged(change, start) or _folder_above(change, touch, rules):
+        elif touch is Touch.CACHE or _unchanged(change, start) or _unasked(change, touch, rules):
             continue
         else:
             result.touched.append((change.path, touch))
@@ -77,11 +77,12 @@ def _unchanged(change: Change, start: Start) -> bool:
     return content is not None and hashlib.sha256(content).hexdigest() == change.sha256
 
 
-def _folder_above(change: Change, touch: Touch, rules: Rules) -> bool:
-    """True for the mere folders on the way to a capture root."""
+def _unasked(change: Change, touch: Touch, rules: Rules) -> bool:
+    """True outside the capture where that is no news: nothing was declared, or a mere folder above a root."""
+    if touch is not Touch.OUTSIDE or not rules.declared:
+        return touch is Touch.OUTSIDE
     path = normpath(change.path)
-    return (touch is Touch.OUTSIDE and change.kind is ChangeKind.DIRECTORY
-            and any(beneath(root, path) for root in rules.capture))
+    return change.kind is ChangeKind.DIRECTORY and any(beneath(root, path) for root in rules.capture)
 
 
 def _merged(change: Change, start: Start, blobs: BlobSink, result: Filtered) -> Iterator[Change]:
@@ -118,7 +119,9 @@ def _uncovered(change: Change, own: dict[str, Change], rules: Rules, start: Star
     # Where the changes speak about such a file themselves, that change is judged, not this one.
     result.touched.extend((entry, touch) for entry, touch in guarded if entry not in own)
     if not guarded:
-        yield change
+        # A folder made anew in a replaced one: no longer hidden by that one if it was uncovered.
+        anew = change.kind is ChangeKind.DIRECTORY and any(True for _ in start.children(path))
+        yield change.model_copy(update={"kind": ChangeKind.OPAQUE}) if anew else change
     elif change.kind in (ChangeKind.OPAQUE, ChangeKind.DIRECTORY):
         yield change.model_copy(update={"kind": ChangeKind.DIRECTORY})
         yield from _emptied(path, own, rules, start)

@@ -69,13 +69,17 @@ def beneath(path: str, folder: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What one task protects. ``existed`` says whether a path stood at the start; ``roots`` are import roots."""
+    """What one task protects. ``existed`` says whether a path stood at the start; ``roots`` are import roots.
+
+    ``declared`` is False where the task names no capture, so that whatever was captured beside the workdir is no news.
+    """
 
     workdir: str
     capture: tuple[str, ...]
     task: Patterns = field(default_factory=Patterns)
     roots: tuple[str, ...] = ()
     existed: Callable[[str], bool] = lambda path: False
+    declared: bool = True
 
     @classmethod
     def of(cls, task: Task, existed: Callable[[str], bool]) -> Rules:
@@ -85,7 +89,8 @@ class Rules:
         declared = [entry for value in paths for entry in value.split(":") if entry.startswith("/")]
         roots = dict.fromkeys(normpath(root) for root in (workdir, f"{workdir}/src", f"{workdir}/lib", *declared))
         capture = tuple(normpath(root) for root in task.verifier.capture) or (workdir,)
-        return cls(workdir, capture, Patterns.of(task.verifier.protected), tuple(roots), existed)
+        return cls(workdir, capture, Patterns.of(task.verifier.protected), tuple(roots), existed,
+                   bool(task.verifier.capture))
 
     def classify(self, change: Change) -> Touch | None:
         """What ``change`` touches. Folders as such are never a touch of tests or controls: their contents are."""
