@@ -48,14 +48,16 @@ _active: Durable | None = None
 class Durable:
     """Runs attempts, at most ``concurrency`` at once, each recorded as a durable workflow.
 
-    ``url`` is a PostgreSQL URL to keep DBOS's tables (schema ``dbos``) in; None is ``dbos.db`` in ``home``. One at a
-    time in a process. Use it from one event loop: start, submit (as often as you like), wait, close.
+    ``url`` is the store's: on PostgreSQL, DBOS's tables stand in the same database, in the schema ``dbos``; otherwise
+    they have a file of their own, ``dbos.db`` in ``home``. One at a time in a process. Use it from one event loop:
+    start, submit (as often as you like), wait, close.
     """
 
     def __init__(
         self, home: Path, executor: str, execute: Execute, *, concurrency: int, url: str | None = None
     ) -> None:
-        self._home, self._executor, self._execute, self._url = home, executor, execute, url
+        self._home, self._executor, self._execute = home, executor, execute
+        self._url = url if url is not None and url.startswith("postgres") else None
         self._concurrency = concurrency
         self._slots = asyncio.Semaphore(concurrency)
         self._queue: asyncio.Queue[str] = asyncio.Queue()

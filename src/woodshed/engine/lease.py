@@ -124,10 +124,11 @@ def _folder(home: Path) -> Path:
 
 def _home_id(home: Path) -> str:
     """A random word made once for a home, so that executors of different homes (or machines) can be told apart."""
-    path = _folder(home) / "home"
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path = home / "id"
     with suppress(FileNotFoundError):
         return path.read_text().strip()
-    draft = path.with_name(f"home.{token(10)}")
+    draft = path.with_name(f"id.{token(10)}")
     draft.write_text(token(6))
     with suppress(FileExistsError):
         os.link(draft, path)  # the first one wins, whole
