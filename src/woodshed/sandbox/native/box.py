@@ -76,15 +76,16 @@ class Terminal:
 class NativeSandbox:
     """A sandbox of the native engine. See :class:`woodshed.interfaces.Sandbox`."""
 
-    def __init__(self, world: World, destroy: Callable[[NativeSandbox], Awaitable[None]]) -> None:
+    def __init__(self, world: World, gone: Callable[[], Awaitable[None]]) -> None:
         self.id, self.image_digest, self.world = world.id, world.image_digest, world
-        self._destroy, self._loop = destroy, asyncio.get_running_loop()
+        self._gone, self._loop = gone, asyncio.get_running_loop()
         self._drain = Drain(self._loop)
         self._waiting: dict[int, asyncio.Future[Reply]] = {}
         self._last_id = 0
         self._reason = "its first process ended"
         self._closing: asyncio.Task[None] | None = None
         self._ready: asyncio.Future[None] = self._loop.create_future()
+        self._born: asyncio.Future[None] = self._loop.create_future()
         self._dead = False
         self.pid, self.pidfd = -1, -1
         self._channel: Channel
@@ -106,6 +107,7 @@ class NativeSandbox:
             return
         if "pid" in message and fds and self.pidfd < 0:
             self.pid, self.pidfd = message["pid"], fds.pop(0)
+            _resolve(self._born)
         elif "error" in message:
             self._reason = str(message["error"])
         elif "ready" in message and not self._ready.done():
@@ -116,9 +118,11 @@ class NativeSandbox:
     def on_end(self) -> None:
         """PID 1 is gone, and with it everything inside."""
         self._dead = True
+        _resolve(self._born)
         fault = SandboxDied(f"sandbox {self.id}: {self._reason}")
         if not self._ready.done():
             self._ready.set_exception(fault)
+            self._ready.exception()
         for waiting in self._waiting.values():
             if not waiting.done():
                 waiting.set_exception(fault)
@@ -134,13 +138,15 @@ class NativeSandbox:
     async def _close(self) -> None:
         self._reason = "it was closed"
         self._drain.close()
+        if not self._born.done():
+            await self._born  # closed while it is being made: its first process must be known to be ended
         if self.pidfd >= 0:
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
         self._channel.close()
         self.on_end()
         await self._ended()
-        await self._destroy(self)
+        await self._gone()
 
     async def _ended(self) -> None:
         """PID 1 has ended: the kernel says so only when every process of its namespace is gone."""

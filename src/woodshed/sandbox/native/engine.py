@@ -6,9 +6,8 @@ import asyncio
 import hashlib
 import os
 import socket
-import subprocess
-import sys
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,15 +16,16 @@ from typing import Any, Protocol
 from woodshed.errors import EnvironmentFault, SandboxDied, Unsupported
 from woodshed.interfaces import BlobSink
 from woodshed.model import ChangeSet, EnvironmentSpec, SandboxPolicy
+from woodshed.sandbox.images import Images
+from woodshed.sandbox.images.build import run_build
 from woodshed.sandbox.native import cgroups, trees
 from woodshed.sandbox.native.box import NativeSandbox, World
 from woodshed.sandbox.native.channel import Channel
+from woodshed.sandbox.native.forkserver import ForkServer
 from woodshed.sandbox.native.ids import Ranges
-from woodshed.sandbox.native.inside import wire
 from woodshed.sandbox.native.places import Place, sweep
 from woodshed.sandbox.native.restore import apply
 
-_BOOT = "import sys; sys.path.append(sys.argv[1]); from inside.server import main; main(int(sys.argv[2]), sys.argv[3])"
 _ENV = {
     "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "USER": "root",
     "LANG": "C.UTF-8",
@@ -33,6 +33,8 @@ _ENV = {
 _INLINE_ENTRIES = 200
 """A box with no more entries than this is removed at once, a larger one in a thread."""
 _TAIL_CHARS = 2000
+_TMP_MB, _SHM_MB = 1024, 256
+"""Of /tmp and /dev/shm, which are memory: at most this, and the disk limit where that is less."""
 
 
 class Bound(Protocol):
@@ -87,6 +89,36 @@ class _Root:
     image: Prepared
 
 
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """What an engine holds once it has begun."""
+
+    place: Place
+    server: ForkServer
+    control: cgroups.Control
+    ids: Ranges
+
+
+@dataclass(slots=True)
+class _Hold:
+    """What a box takes of the host, besides its processes."""
+
+    opened: _Opened
+    folder: Path
+    first_id: int
+    groups: cgroups.Groups | None = None
+
+    async def release(self) -> None:
+        """Give it all back. What cannot be removed now is swept with the instance's folder."""
+        with suppress(OSError):
+            if not trees.remove(self.folder, _INLINE_ENTRIES):
+                await asyncio.to_thread(trees.remove, self.folder)
+        if self.groups is not None:
+            await asyncio.to_thread(self.groups.remove)
+        if self.first_id:
+            self.opened.ids.give_back(self.first_id)
+
+
 class NativeEngine:
     """Makes native sandboxes below ``home``. ``instance`` names its folder there; one live engine each."""
 
@@ -96,11 +128,8 @@ class NativeEngine:
         """Nothing starts before the first ``create``. ``images`` prepares root file systems; by default our own."""
         self._home, self._instance, self._images = home.absolute(), instance, images
         self._privileged = os.geteuid() == 0
-        self._place: Place
-        self._server: subprocess.Popen[bytes] | None = None
-        self._channel: Channel | None = None
-        self._opening: asyncio.Task[None] | None = None
-        self._closed = False
+        self._opening: asyncio.Task[_Opened] | None = None
+        self._closing: asyncio.Task[None] | None = None
         self._boxes: dict[str, NativeSandbox] = {}
         self._roots: dict[object, asyncio.Task[_Root]] = {}
         self._made = 0
@@ -119,77 +148,55 @@ class NativeEngine:
         """
         if policy.network:
             raise Unsupported("network: native sandboxes have none yet")
-        await self._open()
-        return await self._create(await self._root(spec), spec, policy, restore)
-
-    # -- the fork server -----------------------------------------------------------------------------------------------
-
-    async def _open(self) -> None:
-        if self._closed:
+        if self._closing is not None:
             raise EnvironmentFault("the native engine is closed")
+        opened = await self._open()
+        return await self._create(opened, await self._root(opened, spec), spec, policy, restore)
+
+    async def _open(self) -> _Opened:
         if self._opening is None:
-            self._opening = asyncio.get_running_loop().create_task(self._start())
-        if not self._opening.done() or self._opening.exception():
-            await asyncio.shield(self._opening)
+            self._opening = asyncio.get_running_loop().create_task(asyncio.to_thread(self._claim))
+        if not self._opening.done():
+            await asyncio.wait([self._opening])
+        if self._opening.exception():
+            failed, self._opening = self._opening, None
+            return failed.result()  # raises
+        opened = self._opening.result()
+        await opened.server.ready()
+        return opened
 
-    async def _start(self) -> None:
-        await asyncio.to_thread(sweep, self._home)
-        self._place = Place(self._home, self._instance)
-        self._ids, self._control = Ranges(), cgroups.control()
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        inside = Path(__file__).parent
-        # -I -S: no site, no user paths; -X utf8: paths are bytes whatever the locale. The environment is empty.
-        argv = [sys.executable, "-I", "-S", "-X", "utf8", "-c", _BOOT, str(inside), str(theirs.fileno()),
-                str(self._place.dev)]
-        self._server = subprocess.Popen(  # noqa: ASYNC220 (fork and exec take 2 ms, once an engine)
-            argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={}, cwd="/",
-            pass_fds=(theirs.fileno(),), start_new_session=True,
-        )
-        theirs.close()
-        ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        def on_message(message: wire.Message, fds: list[int]) -> None:
-            if not ready.done():
-                if "error" in message:
-                    ready.set_exception(EnvironmentFault(
-                        f"native sandboxes do not work here: {message['error']}. Run 'woodshed doctor'."))
-                else:
-                    ready.set_result(None)
-
-        def on_end() -> None:
-            if not ready.done():
-                ready.set_exception(EnvironmentFault("the fork server ended at its start. Run 'woodshed doctor'."))
-            self._channel = None
-
-        self._channel = Channel(ours, on_message, on_end)
-        await ready
+    def _claim(self) -> _Opened:
+        """Sweep what dead engines left, and take a folder of our own."""
+        sweep(self._home)
+        place = Place(self._home, self._instance)
+        return _Opened(place, ForkServer(place.dev), cgroups.control(), Ranges())
 
     # -- root file systems ---------------------------------------------------------------------------------------------
 
-    async def _root(self, spec: EnvironmentSpec) -> _Root:
+    async def _root(self, opened: _Opened, spec: EnvironmentSpec) -> _Root:
         key = (spec.image, spec.requirements, spec.uploads, spec.setup and (spec.workdir, spec.setup,
                                                                          tuple(sorted(spec.env.items()))))
         task = self._roots.get(key)
         if task is None:
-            task = self._roots[key] = asyncio.get_running_loop().create_task(self._prepare(spec))
+            task = self._roots[key] = asyncio.get_running_loop().create_task(self._prepare(opened, spec))
         if not task.done():
             await asyncio.wait([task])
         if task.cancelled() or task.exception():
             self._roots.pop(key, None)  # the next one may have more luck
         return task.result()
 
-    async def _prepare(self, spec: EnvironmentSpec) -> _Root:
+    async def _prepare(self, opened: _Opened, spec: EnvironmentSpec) -> _Root:
+        loop = asyncio.get_running_loop()
         if self._images is None:
-            from woodshed.sandbox.images import Images
-
-            self._images = Images(self._home)
-        image = await asyncio.to_thread(self._images.prepare, spec)
+            self._images = Images(
+                self._home, lambda job: asyncio.run_coroutine_threadsafe(run_build(self, job), loop).result())
+        image = await _in_own_thread(self._images.prepare, spec)
         root = _Root(image.digest, image.lowers, image)
-        return root if spec.setup is None else await self._set_up(root, spec, spec.setup)
+        return root if spec.setup is None else await self._set_up(opened, root, spec, spec.setup)
 
-    async def _set_up(self, root: _Root, spec: EnvironmentSpec, command: str) -> _Root:
+    async def _set_up(self, opened: _Opened, root: _Root, spec: EnvironmentSpec, command: str) -> _Root:
         """Run the setup command in a box of its own and keep what it changed as a layer."""
-        box = await self._create(root, spec, SandboxPolicy(limits=spec.limits), None)
+        box = await self._create(opened, root, spec, SandboxPolicy(limits=spec.limits), None)
         try:
             try:
                 result = await box.exec(command, timeout_s=spec.setup_timeout_s)
@@ -200,7 +207,7 @@ class NativeEngine:
                 tail = (result.stdout + result.stderr).decode(errors="replace")[-_TAIL_CHARS:]
                 raise EnvironmentFault(f"the setup command {how}: {tail}")
             await box.kill_all()
-            kept = self._place.path / f"setup-{self._made}"
+            kept = opened.place.path / f"setup-{self._made}"
             (box.world.folder / "u").rename(kept)
         finally:
             await box.close()
@@ -210,33 +217,33 @@ class NativeEngine:
     # -- boxes ---------------------------------------------------------------------------------------------------------
 
     async def _create(
-        self, root: _Root, spec: EnvironmentSpec, policy: SandboxPolicy, changes: tuple[ChangeSet, BlobSink] | None
+        self, opened: _Opened, root: _Root, spec: EnvironmentSpec, policy: SandboxPolicy,
+        restore: tuple[ChangeSet, BlobSink] | None,
     ) -> NativeSandbox:
         self._made += 1
         name = str(self._made)
-        folder = self._place.box(name)
-        groups, first_id = None, self._ids.take() if self._privileged else 0
+        hold = _Hold(opened, opened.place.box(name), opened.ids.take() if self._privileged else 0)
         try:
-            if changes is not None:
-                await asyncio.to_thread(apply, *changes, folder / "u", root.lowers)
-            groups = self._control.make(self._place.instance, name, policy.limits)
-        except BaseException:
-            await self._remove(folder, groups, first_id)
+            if restore is not None:
+                await asyncio.to_thread(apply, *restore, hold.folder / "u", root.lowers)
+            hold.groups = opened.control.make(opened.place.instance, name, policy.limits)
+        except BaseException as error:
+            await hold.release()
+            if isinstance(error, OSError):
+                raise EnvironmentFault(f"the sandbox's cgroups could not be made: {error}") from error
             raise
         world = World(
-            id=f"{self._place.instance}-{name}", image_digest=root.digest, folder=folder, lowers=root.lowers,
+            id=f"{opened.place.instance}-{name}", image_digest=root.digest, folder=hold.folder, lowers=root.lowers,
             shell=root.image.shell, env={**_ENV, **root.image.env, **spec.env}, workdir=spec.workdir,
-            limits=policy.limits, groups=groups, privileged=self._privileged,
+            limits=policy.limits, groups=hold.groups, privileged=self._privileged,
         )
-
-        async def destroy(box: NativeSandbox) -> None:
-            self._boxes.pop(box.id, None)
-            await self._remove(folder, groups, first_id)
-
-        box = NativeSandbox(world, destroy)
-        self._boxes[box.id] = box
+        box = self._boxes[world.id] = NativeSandbox(world, self._gone(world.id, hold))
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
-            await box.opened(self._fork(box, _plan(world, root.image.binds, first_id)))
+            with theirs:
+                channel = Channel(ours, box.on_message, box.on_end)
+                opened.server.send(_plan(world, root.image.binds, hold.first_id), [theirs.fileno()])
+            await box.opened(channel)
         except SandboxDied as error:
             await box.close()
             raise EnvironmentFault(f"the sandbox could not be made: {error}") from error
@@ -245,47 +252,62 @@ class NativeEngine:
             raise
         return box
 
-    def _fork(self, box: NativeSandbox, plan: dict[str, Any]) -> Channel:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        channel = Channel(ours, box.on_message, box.on_end)
-        if self._channel is not None:
-            self._channel.send(plan, [theirs.fileno()])
-        # Where the fork server is gone, closing the last other end is what tells the box.
-        theirs.close()
-        return channel
+    def _gone(self, ident: str, hold: _Hold) -> Callable[[], Awaitable[None]]:
+        async def gone() -> None:
+            self._boxes.pop(ident, None)
+            await hold.release()
 
-    async def _remove(self, folder: Path, groups: cgroups.Groups | None, first_id: int) -> None:
-        try:
-            if not trees.remove(folder, _INLINE_ENTRIES):
-                await asyncio.to_thread(trees.remove, folder)
-        except OSError:
-            pass  # what stays is swept with the instance's folder
-        if groups is not None:
-            await asyncio.to_thread(groups.remove)
-        if first_id:
-            self._ids.give_back(first_id)
+        return gone
 
     async def close(self) -> None:
         """End all sandboxes and the fork server; remove the instance's folder. Idempotent."""
-        self._closed = True
+        if self._closing is None:
+            self._closing = asyncio.get_running_loop().create_task(self._close())
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
         if self._opening is None:
             return
-        with suppress(EnvironmentFault):
-            await asyncio.shield(self._opening)
+        await asyncio.wait([self._opening])
         for task in self._roots.values():
             task.cancel()
         await asyncio.gather(*self._roots.values(), return_exceptions=True)
         self._roots.clear()
-        await asyncio.gather(*(box.close() for box in list(self._boxes.values())))
-        if self._channel is not None:
-            self._channel.close()
-            self._channel = None
-        if self._server is not None:
-            await asyncio.to_thread(self._server.wait)
-            self._server = None
-            self._control.close(self._place.instance)
-            await asyncio.to_thread(self._place.close)
-            self._ids.close()
+        while self._boxes:
+            await asyncio.gather(*(box.close() for box in list(self._boxes.values())))
+        if not self._opening.exception():
+            opened = self._opening.result()
+            await opened.server.stop()
+            opened.control.close(opened.place.instance)
+            await asyncio.to_thread(opened.place.close)
+            opened.ids.close()
+
+
+async def _in_own_thread(work: Callable[[EnvironmentSpec], Prepared], spec: EnvironmentSpec) -> Prepared:
+    """Not in the loop's pool: building a requirement makes a sandbox, whose own preparation must not wait for room."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[Prepared] = loop.create_future()
+
+    def settle(result: Prepared | None, error: BaseException | None) -> None:
+        if done.done():
+            return
+        if result is not None:
+            done.set_result(result)
+        else:
+            done.set_exception(error or EnvironmentFault("nothing was prepared"))
+
+    def run() -> None:
+        result: Prepared | None = None
+        failure: BaseException | None = None
+        try:
+            result = work(spec)
+        except BaseException as error:
+            failure = error
+        with suppress(RuntimeError):  # the loop is closed: nobody waits
+            loop.call_soon_threadsafe(settle, result, failure)
+
+    threading.Thread(target=run, name="woodshed-prepare", daemon=True).start()
+    return await done
 
 
 def _plan(world: World, binds: Sequence[Bound], first_id: int) -> dict[str, Any]:
@@ -294,5 +316,6 @@ def _plan(world: World, binds: Sequence[Bound], first_id: int) -> dict[str, Any]
         "lowers": [str(path) for path in world.lowers], "upper": str(world.folder), "first_id": first_id,
         "binds": [[str(bind.source), bind.target] for bind in binds], "pids": limits.pids,
         "cgroups": [str(path) for path in world.groups.paths] if world.groups else [],
-        "tmp_kb": limits.disk_mb << 10, "file_bytes": limits.disk_mb << 20, "directories": [world.workdir],
+        "tmp_kb": min(limits.disk_mb, _TMP_MB) << 10, "shm_kb": min(limits.disk_mb, _SHM_MB) << 10,
+        "files": limits.files, "file_bytes": limits.disk_mb << 20, "directories": [world.workdir],
     }

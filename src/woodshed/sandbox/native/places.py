@@ -22,27 +22,40 @@ from woodshed.sandbox.native import cgroups, trees
 
 
 class Place:
-    """An engine's own folder, locked. Opening it sweeps the folders of dead engines."""
+    """An engine's own folder, locked as long as the engine lives."""
 
     def __init__(self, home: Path, instance: str | None = None) -> None:
         """Raises EnvironmentFault where ``home`` cannot be used or ``instance`` is taken by a live engine."""
         self.instance = instance or f"{os.getpid()}-{uuid.uuid4().hex[:8]}"
         root = home.absolute() / "sandboxes"
-        self.path = root / self.instance
+        self.path, self.dev = root / self.instance, root / self.instance / "dev"
         try:
             root.mkdir(mode=0o700, parents=True, exist_ok=True)
             root.chmod(0o700)
-            self.path.mkdir(mode=0o700, exist_ok=True)
-            self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._lock = self._claim()
+            self.dev.mkdir(mode=0o755, exist_ok=True)
         except OSError as error:
             raise EnvironmentFault(f"the sandbox folder {root} cannot be used: {error}") from error
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(self._lock)
-            raise EnvironmentFault(f"the sandbox instance {self.instance} is in use by a live engine") from None
-        self.dev = self.path / "dev"
-        self.dev.mkdir(mode=0o755, exist_ok=True)
+
+    def _claim(self) -> int:
+        """The held lock. A sweeper may take a folder away between its making and its locking: then once more."""
+        while True:
+            self.path.mkdir(mode=0o700, exist_ok=True)
+            try:
+                lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            except FileNotFoundError:
+                continue
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                held = os.fstat(lock).st_nlink > 0
+                os.close(lock)
+                if held:
+                    raise EnvironmentFault(f"the sandbox instance {self.instance} is in use by a live engine") from None
+                continue
+            if os.fstat(lock).st_nlink:
+                return lock
+            os.close(lock)
 
     def box(self, name: str) -> Path:
         """A fresh box directory with its ``u`` and ``w``."""

@@ -85,10 +85,11 @@ def build(plan: dict[str, Any], fds: Sequence[int]) -> None:
         syscalls.attach(fd, target)
     syscalls.attach(dev, "/dev")
     syscalls.mount("devpts", "/dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620")
-    syscalls.mount("tmpfs", "/dev/shm", "tmpfs", MS_NOSUID | MS_NODEV, f"mode=1777,size={plan['tmp_kb']}k")
-    syscalls.mount("tmpfs", "/tmp", "tmpfs", MS_NOSUID | MS_NODEV, f"mode=1777,size={plan['tmp_kb']}k")
+    for target, size_kb in (("/dev/shm", plan["shm_kb"]), ("/tmp", plan["tmp_kb"])):
+        options = f"mode=1777,size={size_kb}k,nr_inodes={plan['files']}"
+        syscalls.mount("tmpfs", target, "tmpfs", MS_NOSUID | MS_NODEV, options)
     if os.path.isdir("/run"):
-        syscalls.mount("tmpfs", "/run", "tmpfs", MS_NOSUID | MS_NODEV, "mode=755,size=4m")
+        syscalls.mount("tmpfs", "/run", "tmpfs", MS_NOSUID | MS_NODEV, "mode=755,size=4m,nr_inodes=1k")
     _bound_pids(plan["pids"])
     _mask_proc()
     for fd in fds:
