@@ -28,14 +28,16 @@ def check_out(out: Path, force: bool) -> None:
 
 def write_collection(
     out: Path, drafts: Iterable[tuple[str, Draft]], *, total: int | None = None, force: bool = False,
-    progress: Progress = quiet,
+    beside: bool = False, progress: Progress = quiet,
 ) -> list[Path]:
     """The task folders made below ``out``, in order. Raises UsageError, and then leaves ``out`` as it was.
 
-    With ``force`` a task folder of the same name is replaced and every other file of ``out`` is left alone.
+    With ``force`` a task folder of the same name is replaced and every other file of ``out`` is left alone; with
+    ``beside`` ``out`` may hold other tasks.
     """
     out = out.expanduser().absolute()
-    check_out(out, force)
+    if not beside:
+        check_out(out, force)
     out.parent.mkdir(parents=True, exist_ok=True)
     staging = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
     try:
@@ -43,6 +45,7 @@ def write_collection(
         for name, draft in drafts:
             if name in names:
                 raise UsageError(f"two tasks of the name {name!r}", file=out, remedy="Give each its own.")
+            check_place(out / name, force)
             write_task(staging / name, draft)
             names[name] = None
             progress(len(names), total, name)
@@ -54,9 +57,15 @@ def write_collection(
         shutil.rmtree(staging, ignore_errors=True)
 
 
-def _replace(new: Path, place: Path) -> None:
+def check_place(place: Path, force: bool) -> None:
+    """A task may be written at ``place``: nothing is there, or a task folder and ``force``. Raises UsageError."""
     if place.is_symlink() or (place.exists() and not (place / "task.toml").is_file()):
         raise UsageError("stands in the way and is no task folder", file=place, remedy="Move it away.")
+    if place.exists() and not force:
+        raise UsageError("exists already", file=place, remedy="Choose another folder, or replace it by --force.")
+
+
+def _replace(new: Path, place: Path) -> None:
     if place.exists():
         shutil.rmtree(place)
     new.replace(place)

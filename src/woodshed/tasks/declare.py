@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import NoReturn
 
+from packaging.requirements import InvalidRequirement, Requirement
+
 from woodshed.errors import UsageError
 from woodshed.model import EnvironmentSpec, Framework, Limits, Upload, VerifierSpec
 from woodshed.tasks.folder import check_history, check_part
@@ -22,12 +24,6 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _TEMPLATE = re.compile(r"\$\{([^}:]+)(?::-(.*))?\}", re.DOTALL)
 _SIZE = re.compile(r"(\d{1,9}(?:\.\d{1,3})?)\s*([KMGT])(?:i?B)?", re.IGNORECASE)
 _MEGABYTES = {"K": 1 / 1024, "M": 1, "G": 1024, "T": 1024**2}
-_REQUIREMENT = re.compile(
-    r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?(?:\s*\[[A-Za-z0-9._, -]*\])?"
-    r"(?:\s*(?:===|~=|==|!=|<=|>=|<|>)\s*[A-Za-z0-9._*+!-]+(?:\s*,\s*(?:===|~=|==|!=|<=|>=|<|>)\s*[A-Za-z0-9._*+!-]+)*)?"
-    r"(?:\s*;[^\r\n@]*)?"
-)
-"""Name, extras, versions and marker of PEP 508; no options, URLs, paths or second lines."""
 
 
 class Declared:
@@ -136,7 +132,7 @@ class Declared:
     def requirements(self) -> tuple[str, ...]:
         """pip requirement strings: no options, links or paths."""
         for value in self.config.woodshed.requirements:
-            if len(value) > 500 or not _REQUIREMENT.fullmatch(value.strip()):
+            if not plain_requirement(value):
                 self.fail("woodshed.requirements", f"{value!r} is no plain pip requirement",
                           'Write a name with versions, e.g. "requests>=2.31"; options, links and paths are refused.')
         return tuple(value.strip() for value in self.config.woodshed.requirements)
@@ -245,6 +241,16 @@ class Declared:
                 if test not in known:
                     self.fail(field, f"{test!r} is not among expected_tests", "Add it there, or remove it here.")
         return self.config.woodshed.rewards
+
+
+def plain_requirement(text: str) -> bool:
+    """True for a name with extras, versions and a marker (PEP 508): no option, URL, path or second line."""
+    if len(text) > 500 or "\n" in text or "\r" in text:
+        return False
+    try:
+        return Requirement(text).url is None
+    except InvalidRequirement:
+        return False
 
 
 _FITS = {

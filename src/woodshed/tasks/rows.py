@@ -12,6 +12,8 @@ from woodshed.errors import UsageError
 
 MAX_ROW_BYTES = 1_000_000
 MAX_ROWS = 100_000
+MAX_BYTES = 200_000_000
+"""Of all rows together: they are held in memory, and a compressed file may be a bomb."""
 
 
 class Lines(Protocol):
@@ -52,14 +54,14 @@ def read_rows(file: Path, fields: Sequence[str], stream: Lines | None = None) ->
 
 
 def _rows(file: Path, fields: Sequence[str], stream: Lines) -> Iterator[Row]:
-    line = 0
+    line = size = 0
     while raw := stream.readline(MAX_ROW_BYTES + 1):
-        line += 1
+        line, size = line + 1, size + len(raw)
         where = f"{file}:{line}"
         if len(raw) > MAX_ROW_BYTES:
             raise UsageError(f"a line longer than {MAX_ROW_BYTES} bytes", file=where, remedy="Is this the right file?")
-        if line > MAX_ROWS:
-            raise UsageError(f"more than {MAX_ROWS} rows", file=file, remedy="Split it.")
+        if line > MAX_ROWS or size > MAX_BYTES:
+            raise UsageError(f"more than {MAX_ROWS} rows or {MAX_BYTES} bytes", file=file, remedy="Split it.")
         if raw.strip():
             yield _row(file, line, raw, fields)
 

@@ -83,9 +83,17 @@ if __name__ == "__main__":
 '''
 
 
-def pytest_files(tests: Mapping[str, bytes], *, pythonpath: str = "/workspace") -> dict[str, bytes]:
-    """``tests`` (pytest modules by path below tests/) with test.sh and pytest.ini. Ids are ``module::name``."""
-    ini = f"[pytest]\njunit_family = xunit1\npythonpath = {pythonpath}\n"
+def pytest_files(
+    tests: Mapping[str, bytes], *, pythonpath: str = "/workspace", options: Mapping[str, str] | None = None
+) -> dict[str, bytes]:
+    """``tests`` (pytest modules by path below tests/) with test.sh and pytest.ini. Ids are ``module::name``.
+
+    ``options`` are further lines of pytest.ini. Modules named ``test_*.py`` are always collected.
+    """
+    chosen = {"junit_family": "xunit1", "pythonpath": pythonpath, **(options or {})}
+    if "python_files" in chosen:
+        chosen["python_files"] = f"{chosen['python_files'].rstrip()}\n    test_*.py"
+    ini = "[pytest]\n" + "".join(f"{name} = {value}\n" for name, value in chosen.items())
     return {**tests, "pytest.ini": ini.encode(), "test.sh": (_PYTEST + _REWARD).encode()}
 
 
