@@ -151,7 +151,8 @@ class Sdist:
     def licence(self) -> str:
         """What its metadata calls its licence, one line."""
         facts = self.metadata()
-        classified = [name.rpartition(":: ")[2] for name in facts.get("classifier", []) if name.startswith("License ::")]
+        classified = [name.rpartition(":: ")[2] for name in facts.get("classifier", [])
+                      if name.startswith("License ::")]
         named = [*facts.get("license-expression", []), *classified, *facts.get("license", [])]
         return next((name.strip().splitlines()[0][:200] for name in named if name.strip()), "see the package")
 
