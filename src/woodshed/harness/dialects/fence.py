@@ -14,6 +14,10 @@ _JSON = frozenset({"json", "tool_call", "tool", "tool_code"})
 _OPEN = re.compile(r"^ {0,3}(`{3,}|~{3,})[ \t]*([\w+.-]*)[^`\n]*$")
 _THOUGHT = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL)
 _MARKED = re.compile(r"<(tool_call|function_call)>\s*(.*?)\s*(?:</\1>|\Z)", re.DOTALL)
+_BARE = re.compile(
+    r"(?:\$ )?(?:awk|cat|cd|chmod|cp|cut|diff|echo|env|find|git|grep|head|ls|make|mkdir|mv|node|npm|pip|printf|pwd"
+    r"|pytest|python3?|rm|rmdir|sed|sort|tail|tar|tee|test|touch|tr|uniq|wc|xargs) [^\n]{1,500}")
+"""One line that begins like a command: small models forget the fence. Prose does not begin with these words."""
 _PROMPT = re.compile(r"^\$ ", re.MULTILINE)
 
 
@@ -54,6 +58,8 @@ def calls_in(text: str) -> list[ToolCall | str]:
         found = [_in_json(match[2]) for match in _MARKED.finditer(text)]
     if not found and text.startswith("{") and (bare := read_object(text)[0]) is not None and "name" in bare:
         found = [_in_json(text)]
+    if not found and _BARE.fullmatch(text) and not text.endswith((".", ":", "!", "?")):
+        found = [ToolCall(id="", name="bash", arguments={"command": text.removeprefix("$ ")})]
     return found
 
 
