@@ -139,3 +139,11 @@ def test_every_harness_says_whether_it_needs_a_model(tmp_path: Path) -> None:
     (tmp_path / "t.json").write_text(atif(message=""))
     harnesses: list[Harness] = [Nop(), Oracle(), Replay(tmp_path / "t.json"), Loop()]
     assert [harness.needs_model for harness in harnesses] == [False, False, False, True]
+
+
+@pytest.mark.parametrize("harness", [Nop, Oracle, Loop])
+def test_a_stray_argument_is_refused(harness: type[Nop] | type[Oracle] | type[Loop]) -> None:
+    """``nop:x`` is a mistake, not a nop."""
+    assert harness(None)
+    with pytest.raises(UsageError, match="takes no argument"):
+        harness("x")

@@ -73,9 +73,10 @@ class Conversation:
             text = "\n".join([*code, output or "[no output]", *notes])
             self.messages.append(Message(role="tool", content=text, call=call.id))
             return
-        then = ["If the task is done, reply DONE. If not, reply with the next command."]
+        then = ("If the task is done, reply DONE. If not, reply with the next command." if self._worked
+                else "The command failed. Reply with a better one in a ```bash code block.")
         text = "\n".join([f"Exit code: {result.exit_code}", f"Output:\n{output}" if output else "No output.",
-                          *notes, *then])
+                          *notes, then])
         self.messages.append(Message(role="user", content=text))
 
     def over(self) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from woodshed.errors import ContextExceeded, ModelRefused, UsageError
 from woodshed.harness import dialects
+from woodshed.harness.argument import no_argument
 from woodshed.harness.context import Conversation
 from woodshed.harness.hands import Hands
 from woodshed.harness.limits import Meter
@@ -22,7 +23,8 @@ class Loop:
 
     needs_model = True
 
-    def __init__(self, tools: Sequence[Maker] = DEFAULT_TOOLS) -> None:
+    def __init__(self, argument: str | None = None, *, tools: Sequence[Maker] = DEFAULT_TOOLS) -> None:
+        no_argument("loop", argument)
         self._tools = tuple(tools)
 
     async def act(self, acting: Acting) -> StopReason:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from woodshed.harness.argument import no_argument
 from woodshed.interfaces import Acting
 from woodshed.model import EventKind, StopReason
 
@@ -10,6 +11,9 @@ class Nop:
     """A harness that leaves the sandbox as it found it."""
 
     needs_model = False
+
+    def __init__(self, argument: str | None = None) -> None:
+        no_argument("nop", argument)
 
     async def act(self, acting: Acting) -> StopReason:
         """FINISHED, at once."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from woodshed.errors import UsageError
+from woodshed.harness.argument import no_argument
 from woodshed.harness.clip import clip, decoded
 from woodshed.interfaces import Acting
 from woodshed.model import EventKind, StopReason
@@ -17,6 +18,9 @@ class Oracle:
     """A harness that runs ``solution/solve.sh`` as root in the workdir, with the task's ``solution_env``."""
 
     needs_model = False
+
+    def __init__(self, argument: str | None = None) -> None:
+        no_argument("oracle", argument)
 
     async def act(self, acting: Acting) -> StopReason:
         """FINISHED, SOLUTION_FAILED when the script fails, or WALL. Raises UsageError for a task without one."""

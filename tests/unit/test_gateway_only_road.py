@@ -1,0 +1,71 @@
+"""The gateway is the only road to a model: no other module can send anything over a network."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import woodshed
+
+SOURCE = Path(woodshed.__file__).parent
+SENDERS = {"aiohttp", "httpx", "requests", "urllib3", "openai", "anthropic", "litellm", "http.client", "urllib.request",
+           "websockets", "grpc", "socket"}
+HARMLESS = {"urllib.request.getproxies", "urllib.request.proxy_bypass"}  # read variables, send nothing
+ALLOWED = {
+    "gateway/call.py": {"aiohttp"},  # the choke point
+    "gateway/client.py": {"aiohttp"},  # holds the session that the choke point sends with
+}
+NOT_TO_MODELS = {
+    "gateway/local/": "downloads weights, and asks our own server for its health",
+    "sandbox/": "talks to its own fork server over inherited sockets",
+    "pypi/": "fetches packages from the Python index",
+}
+"""Places that open connections and never send a prompt; each is known by name."""
+
+
+def used(source: str) -> set[str]:
+    """The sending libraries that a module imports, lazily or not."""
+    names = set[str]()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            taken = {f"{node.module}.{alias.name}" for alias in node.names}
+            names |= set() if taken <= HARMLESS else {node.module, *taken}
+        elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
+            called = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
+            if called in ("__import__", "import_module"):
+                names.add(str(node.args[0].value))
+    return {sender for sender in SENDERS if any(name == sender or name.startswith(f"{sender}.") for name in names)}
+
+
+def test_no_other_module_can_reach_a_model() -> None:
+    """Outside the choke point nothing imports what could send a prompt."""
+    stray = dict[str, set[str]]()
+    for path in sorted(SOURCE.rglob("*.py")):
+        name = path.relative_to(SOURCE).as_posix()
+        found = used(path.read_text()) - ALLOWED.get(name, set())
+        if found and not name.startswith(tuple(NOT_TO_MODELS)):
+            stray[name] = found
+    assert stray == {}
+
+
+def test_the_completions_address_stands_in_one_place() -> None:
+    """Only the choke point knows the address that prompts are sent to."""
+    asking = [path.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*.py")
+              if any(isinstance(node, ast.Constant) and isinstance(node.value, str) and "/completions" in node.value
+                     and len(node.value) < 60 and "ends before" not in node.value
+                     for node in ast.walk(ast.parse(path.read_text())))]
+    assert asking == ["gateway/call.py"]
+
+
+@pytest.mark.parametrize("line", [
+    "import aiohttp", "from aiohttp import ClientSession", "import http.client", "from http import client",
+    "def f():\n    import httpx", "__import__('openai')", "from urllib import request",
+    "import importlib\nimportlib.import_module('requests.sessions')",
+])
+def test_the_check_sees_every_form_of_import(line: str) -> None:
+    """Positive control: each way to import a sending library is found."""
+    assert used(line)
