@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import sqlite3
+import subprocess
+import sys
 import threading
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -15,6 +17,7 @@ import psycopg
 import pytest
 
 from pgserver import postgresql_server, postgresql_url  # noqa: F401  fixtures, found by name
+from smalldisk import on_small_disk
 from woodshed.engine import Durable
 from woodshed.engine.durable import VERSION, Execute
 from woodshed.errors import StoreFault
@@ -273,3 +276,12 @@ async def test_it_works_on_postgresql(
     with psycopg.connect(postgresql_url) as connection:
         found = connection.execute("SELECT status, count(*) FROM dbos.workflow_status GROUP BY 1").fetchall()
     assert found == [("SUCCESS", 5)]
+
+
+def test_a_disk_that_fills_stops_nothing_and_loses_nothing(tmp_path: Path) -> None:
+    """Attempts that cannot be recorded come back as faults in plain words; with room, all are finished."""
+    script = Path(__file__).parent / "data" / "full_engine.py"
+    command = [*on_small_disk(tmp_path, "12m"), sys.executable, str(script), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "kept everything\n"

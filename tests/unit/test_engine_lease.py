@@ -15,7 +15,7 @@ import pytest
 
 from woodshed.engine import Lease, claim, owner
 from woodshed.errors import StoreFault, UsageError
-from woodshed.model import Agent, Run, RunSpec
+from woodshed.model import Agent, Run, RunSpec, RunState
 from woodshed.model.event import now
 from woodshed.store import Store
 
@@ -182,6 +182,15 @@ def test_a_run_that_nobody_owns_may_be_claimed(tmp_path: Path) -> None:
     with Store(None, tmp_path) as store, Lease(tmp_path) as lease:
         run_of(store, None)
         assert claim(store, "r-1", lease, tmp_path).executor == lease.executor
+
+
+def test_a_finished_run_is_returned_as_it_is(tmp_path: Path) -> None:
+    """There is nothing to take over, whoever owned it, and its end stays recorded."""
+    with holder(tmp_path) as process, Store(None, tmp_path) as store, Lease(tmp_path) as lease:
+        run_of(store, line(process))
+        store.set_run_state("r-1", RunState.FINISHED)
+        finished = store.run("r-1")
+        assert claim(store, "r-1", lease, tmp_path) == finished == store.run("r-1")
 
 
 def test_a_lock_with_strange_content_is_still_a_lock(tmp_path: Path) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import sqlite3
 import subprocess
 import sys
@@ -16,6 +14,7 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
 from pgserver import postgresql_server, postgresql_url  # noqa: F401  fixtures, found by name
+from smalldisk import on_small_disk
 from woodshed.errors import StoreFault, UsageError
 from woodshed.store import Store
 from woodshed.store.opening import alembic_config, open_engine
@@ -152,17 +151,7 @@ def test_a_full_disk_is_a_plain_fault_and_nothing_is_lost(way: str, tmp_path: Pa
     """Writing until it is full gives StoreFault; what was counted before reads back, and work goes on with room."""
     home = tmp_path / "small"
     home.mkdir()
-    if way == "tmpfs":
-        if shutil.which("unshare") is None:
-            pytest.skip("no 'unshare' to mount a small disk with: apt-get install util-linux")
-        flags = ["--mount"] if os.geteuid() == 0 else ["--mount", "--map-root-user"]
-        mount = f"mount -t tmpfs -o size=1m none {home} && exec \"$@\""
-        command = ["unshare", *flags, "sh", "-c", mount, "sh"]
-        probe = subprocess.run([*command, "true"], capture_output=True, text=True, check=False)
-        if probe.returncode != 0:
-            pytest.skip(f"no private mounts here ({probe.stderr.strip()}): run as root or allow user namespaces")
-    else:
-        command = ["sh", "-c", "ulimit -f 2048 && exec \"$@\"", "sh"]
+    command = on_small_disk(home, "1m") if way == "tmpfs" else ["sh", "-c", 'ulimit -f 2048 && exec "$@"', "sh"]
     done = _fill_under(command, home, Path(__file__).parent / "data")
     assert done.returncode == 0, done.stderr
     assert "kept everything" in done.stdout

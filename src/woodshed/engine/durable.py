@@ -88,7 +88,11 @@ class Durable:
             self._queue.put_nowait(attempt)
 
     async def wait(self) -> dict[str, Exception]:
-        """Wait until everything submitted has ended or been cancelled; what ``execute`` raised, by attempt id."""
+        """Wait until everything submitted has ended or been cancelled; what went wrong, by attempt id.
+
+        That is what ``execute`` raised, or a StoreFault where DBOS could not write its row. Such an attempt is most
+        likely still open in the store, and resuming the run tries it again.
+        """
         await self._queue.join()
         return dict(self._faults)
 
@@ -168,7 +172,7 @@ class Durable:
                 if not self._cancelled:
                     await self._begin(attempt)
             except Exception as error:  # DBOS could not write: this attempt stays open, the others go on
-                self._faults.setdefault(attempt, _fault(attempt, error))
+                self._faults.setdefault(attempt, StoreFault(f"recording {attempt} as durable: {explain(error)}"))
             finally:
                 self._queue.task_done()
 
@@ -194,7 +198,7 @@ class Durable:
         error = task.exception()
         if error is None:
             return "ended"
-        self._faults[attempt] = _fault(attempt, error)
+        self._faults[attempt] = error if isinstance(error, Exception) else RuntimeError(f"{attempt}: {error!r}")
         return type(error).__name__
 
 
@@ -211,10 +215,6 @@ def _sqlite(path: Path) -> sa.Engine:
         connection.execute("PRAGMA synchronous=NORMAL")
 
     return engine
-
-
-def _fault(attempt: str, error: BaseException) -> Exception:
-    return error if isinstance(error, Exception) else RuntimeError(f"{attempt}: {type(error).__name__}: {error}")
 
 
 @functools.cache

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from woodshed.errors import StoreFault, UsageError
-from woodshed.model import Run
+from woodshed.model import Run, RunState
 from woodshed.model.event import now
 from woodshed.store import Store
 from woodshed.store.ids import token
@@ -100,10 +100,11 @@ def owner(home: Path, executor: str) -> Owner | None:
 def claim(store: Store, run_id: str, lease: Lease, home: Path) -> Run:
     """The run, owned by this process from now on; its lost executions are marked. ``last`` names the newest run.
 
-    Raises UsageError naming the living owner and the remedy, or when another process was faster.
+    A finished run is returned as it is: there is nothing to own. Raises UsageError naming the living owner and the
+    remedy, or when another process was faster.
     """
     run = store.run(run_id)
-    if run.executor == lease.executor:
+    if run.executor == lease.executor or run.state is RunState.FINISHED:
         return run
     living = owner(home, run.executor) if run.executor else None
     if living is not None:

@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Any
 
 from woodshed.errors import StoreFault
-from woodshed.model import EventKind, Outcome
+from woodshed.model import Event, EventKind, Outcome
 from woodshed.model.event import now
 from woodshed.store.records import Store
 from woodshed.store.text import dump_data, stamp
@@ -23,6 +23,7 @@ from woodshed.store.text import dump_data, stamp
 FLUSH_EVENTS = 256
 FLUSH_BYTES = 4_000_000
 FLUSH_AFTER_S = 1.0
+_VERSION = Event.model_fields["version"].default
 
 
 class EventLog:
@@ -45,7 +46,7 @@ class EventLog:
         text = dump_data(data)
         with self._lock:
             self._waiting.append({
-                "attempt": self.attempt, "execution": self.execution, "seq": self._seq, "version": 1,
+                "attempt": self.attempt, "execution": self.execution, "seq": self._seq, "version": _VERSION,
                 "kind": kind.value, "at": stamp(now()), "data": text,
             })
             self._seq += 1

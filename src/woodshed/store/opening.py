@@ -85,7 +85,9 @@ def _write_ahead(path: Path) -> None:
     while True:
         connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S)
         try:
-            connection.execute("PRAGMA journal_mode=WAL")
+            (mode,) = connection.execute("PRAGMA journal_mode=WAL").fetchone()
+            if mode != "wal":
+                raise OSError(f"SQLite cannot use its write-ahead log here (mode {mode}); choose a local disk")
             return
         except sqlite3.OperationalError as error:
             if "locked" not in str(error) or time.monotonic() > deadline:
