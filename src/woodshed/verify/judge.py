@@ -32,6 +32,7 @@ class Facts:
     reward: Mapping[str, float] | None = None
     seconds: float = 0.0
     detail: str = ""
+    rewritten: tuple[str, ...] = ()  # hidden tests that the run itself changed; looked for where it would pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +89,11 @@ def judge(facts: Facts, demands: Demands, *, touched: tuple[str, ...] = (), cont
     return Ruling(verdict, finding.suspicious or accused)
 
 
+def would_pass(facts: Facts, demands: Demands) -> bool:
+    """True where expected tests would give total 1: only then is it worth asking what else the run did."""
+    return bool(demands.expected) and _canary_run(facts, demands).passed
+
+
 def _cause(finding: _Finding, total: float, control: bool) -> Cause | None:
     if any(flag.startswith("tamper:") for flag in finding.flags) or (control and total <= 0.0):
         return Cause.TAMPER
@@ -133,6 +139,8 @@ def _reported(facts: Facts, report: Report, demands: Demands) -> _Finding:
             differ = TestOutcome.PASSED in outcomes and len(set(outcomes)) > 1
             flags.append("tamper:duplicate_ids" if differ else "duplicate_ids")
     passed = all(outcomes == [TestOutcome.PASSED] for outcomes in said.values())
+    if facts.rewritten:
+        flags.append("tamper:tests_rewritten")
     if passed and not flags and facts.exit_code >= 126:
         flags.append("exit_status")  # every test passed, and yet the runner was killed or could not be run
         suspicious = True

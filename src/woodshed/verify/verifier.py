@@ -4,54 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass, field
 
 from woodshed.errors import Cause, EnvironmentFault, ImageFault, SandboxDied, Unsupported, VerifierFault
-from woodshed.interfaces import BlobSink, Emit, ExecResult, Sandbox, SandboxEngine
-from woodshed.model import (
-    Assurance,
-    ChangeSet,
-    EnvironmentSpec,
-    EventKind,
-    Framework,
-    SandboxPolicy,
-    Task,
-    Upload,
-    Valid,
-)
-from woodshed.verify.canary import Canary, framework_of, make_canary
+from woodshed.interfaces import BlobSink, Emit, SandboxEngine
+from woodshed.model import Assurance, ChangeSet, EventKind, Task, Valid
+from woodshed.verify.canary import framework_of
 from woodshed.verify.filter import Filtered, filtered
 from woodshed.verify.judge import Demands, Facts, Found, Ruling, judge, judge_poison
-from woodshed.verify.poison import Poison, make_poison
+from woodshed.verify.poison import make_poison
 from woodshed.verify.protect import Rules
-from woodshed.verify.reports import (
-    MAX_REPORT_BYTES,
-    MAX_REWARD_BYTES,
-    Report,
-    Unreadable,
-    read_ctrf,
-    read_junit,
-    read_reward_json,
-    read_reward_txt,
-)
+from woodshed.verify.run import Ran, policy_of, run, with_folder
 from woodshed.verify.start import Start
 
-TESTS, SOLUTION, LOGS = "/tests", "/solution", "/logs/verifier"
-# Its parent is made with it; a run finds the folder of reports there, and empty but for this.
-_MARK = f"{LOGS}/.woodshed"
-_LARGE = 200_000  # bytes of a report, or changes, beyond which parsing leaves the event loop
-_READERS = {"junit.xml": read_junit, "ctrf.json": read_ctrf}
-
-
-@dataclass(slots=True)
-class _Ran:
-    """One run of test.sh: its facts, its output, and the image it ran on."""
-
-    facts: Facts
-    output: bytes
-    image_digest: str
+SOLUTION = "/solution"
 
 
 @dataclass(slots=True)
@@ -98,7 +64,7 @@ class FreshVerifier:
 
     async def _judged(self, task: Task, work: Filtered, blobs: BlobSink, engine: SandboxEngine,
                       emit: Emit) -> tuple[Ruling, str]:
-        ran, demands = await _run(task, work.changes, blobs, engine)
+        ran, demands = await run(task, work.changes, blobs, engine)
         ruling = judge(ran.facts, demands, touched=work.flags, control=work.control, image_digest=ran.image_digest)
         _record(emit, ran, blobs, work, ruling.verdict.flags)
         return ruling, ran.image_digest
@@ -108,7 +74,7 @@ class FreshVerifier:
         poison = make_poison(task.verifier, framework_of(task.verifier))
         if poison is None:  # no test whose body we can make false: the assurance stays what it is
             return verdict
-        ran, demands = await _run(task, work.changes, blobs, engine, poison)
+        ran, demands = await run(task, work.changes, blobs, engine, poison)
         verdict = judge_poison(verdict, ran.facts, demands, poison.ids)
         _record(emit, ran, blobs, work, verdict.flags)
         return verdict
@@ -145,96 +111,7 @@ async def _filter(task: Task, changes: ChangeSet, blobs: BlobSink) -> Filtered:
     return await asyncio.to_thread(filtered, changes, rules, start, blobs)
 
 
-async def _run(task: Task, changes: ChangeSet, blobs: BlobSink, engine: SandboxEngine,
-               poison: Poison | None = None) -> tuple[_Ran, Demands]:
-    """One fresh sandbox, one run of test.sh, what it left. Nothing of the sandbox outlives this."""
-    expected = task.verifier.expected_tests
-    framework = framework_of(task.verifier) if expected else None
-    canary = make_canary(framework, expected) if framework is not None else None
-    spec = _with(task.environment, task.verifier.tests, TESTS)
-    sandbox = await engine.create(spec, _policy(task), restore=(changes, blobs))
-    try:
-        await sandbox.write(_MARK, b"")
-        if canary is not None:
-            await sandbox.write(f"{TESTS}/{canary.file}", canary.content)
-        for name, content in (poison.files.items() if poison else ()):
-            await sandbox.write(f"{TESTS}/{name}", content)
-        result = await sandbox.exec(["bash", f"{TESTS}/test.sh"], cwd=task.environment.workdir,
-                                    env=task.verifier.env, timeout_s=task.verifier.timeout_s)
-        # What still runs could rewrite the report between two reads.
-        await sandbox.kill_all()
-        facts = await _facts(sandbox, result, framework)
-    finally:
-        await sandbox.close()
-    output = result.stdout + (b"\n--- stderr ---\n" + result.stderr if result.stderr else b"")
-    return _Ran(facts, output, sandbox.image_digest), _demands(task, canary)
-
-
-def _demands(task: Task, canary: Canary | None) -> Demands:
-    return Demands(task.verifier.expected_tests, task.verifier.rewards, canary.name if canary else "")
-
-
-def _with(environment: EnvironmentSpec, source: Path, target: str) -> EnvironmentSpec:
-    """The task's world plus one more folder."""
-    uploads = (*environment.uploads, Upload(source=source, target=target))
-    return environment.model_copy(update={"uploads": uploads})
-
-
-def _policy(task: Task) -> SandboxPolicy:
-    return SandboxPolicy(network=False, limits=task.environment.limits)
-
-
-async def _facts(sandbox: Sandbox, result: ExecResult, framework: Framework | None) -> Facts:
-    """What stands in /logs/verifier, read without following a link."""
-    if framework is Framework.SCRIPT:
-        names: Sequence[str] = ("ctrf.json", "junit.xml")
-    elif framework is not None:
-        names = ("junit.xml", "ctrf.json")
-    else:
-        names = ("reward.json", "reward.txt")
-    found, name, content = await _newest(sandbox, names)
-    facts = Facts(exit_code=result.exit_code, timed_out=result.timed_out, oom_killed=result.oom_killed, found=found,
-                  seconds=result.seconds, detail=name if found is Found.FORGED else "")
-    if content is None:
-        return facts
-    if len(content) > _LARGE:
-        return await asyncio.to_thread(_read, facts, name, content)
-    return _read(facts, name, content)
-
-
-async def _newest(sandbox: Sandbox, names: Sequence[str]) -> tuple[Found, str, bytes | None]:
-    try:
-        entries = {entry.name: entry for entry in await sandbox.list(LOGS)}
-    except (FileNotFoundError, NotADirectoryError):
-        return Found.FORGED, f"{LOGS} is gone or no folder", None
-    for name in names:
-        if (entry := entries.get(name)) is None:
-            continue
-        if entry.kind != "file":
-            return Found.FORGED, f"{name} is a {entry.kind}", None
-        limit = MAX_REWARD_BYTES if name.startswith("reward") else MAX_REPORT_BYTES
-        try:
-            return Found.FRESH, name, await sandbox.read(f"{LOGS}/{name}", max_bytes=limit)
-        except OSError as error:
-            return Found.UNREADABLE, f"{name}: {error.strerror or error}", None
-    return Found.MISSING, "", None
-
-
-def _read(facts: Facts, name: str, content: bytes) -> Facts:
-    report: Report | None = None
-    reward: dict[str, float] | None = None
-    state, detail = Found.FRESH, ""
-    try:
-        if name in _READERS:
-            report = _READERS[name](content)
-        else:
-            reward = read_reward_json(content) if name == "reward.json" else read_reward_txt(content)
-    except Unreadable as error:
-        state, detail = Found.FORGED if error.forged else Found.UNREADABLE, f"{name}: {error}"
-    return replace(facts, found=state, report=report, reward=reward, detail=detail)
-
-
-def _record(emit: Emit, ran: _Ran, blobs: BlobSink, work: Filtered, flags: tuple[str, ...]) -> None:
+def _record(emit: Emit, ran: Ran, blobs: BlobSink, work: Filtered, flags: tuple[str, ...]) -> None:
     facts = ran.facts
     emit(EventKind.VERIFIER, {
         "exit_code": facts.exit_code,
@@ -249,12 +126,12 @@ def _record(emit: Emit, ran: _Ran, blobs: BlobSink, work: Filtered, flags: tuple
 async def _control_run(task: Task, blobs: BlobSink, engine: SandboxEngine) -> str | None:
     """Judge what no agent made: the reference solution where there is one, else the untouched start."""
     if task.solution is None:
-        ran, demands = await _run(task, ChangeSet(), blobs, engine)
+        ran, demands = await run(task, ChangeSet(), blobs, engine)
         return _start_fault(ran.facts, demands)
     changes = await _reference(task, blobs, engine)
     if isinstance(changes, str):
         return changes
-    ran, demands = await _run(task, (await _filter(task, changes, blobs)).changes, blobs, engine)
+    ran, demands = await run(task, (await _filter(task, changes, blobs)).changes, blobs, engine)
     verdict = judge(ran.facts, demands).verdict
     if verdict.passed:
         return None
@@ -275,7 +152,7 @@ def _start_fault(facts: Facts, demands: Demands) -> str | None:
 async def _reference(task: Task, blobs: BlobSink, engine: SandboxEngine) -> ChangeSet | str:
     """What the reference solution changes, or why it does not end well."""
     assert task.solution is not None
-    sandbox = await engine.create(_with(task.environment, task.solution, SOLUTION), _policy(task))
+    sandbox = await engine.create(with_folder(task.environment, task.solution, SOLUTION), policy_of(task))
     try:
         result = await sandbox.exec(["bash", f"{SOLUTION}/solve.sh"], cwd=task.environment.workdir,
                                     env=task.solution_env, timeout_s=task.agent_timeout_s)

@@ -1,0 +1,164 @@
+"""One run of the hidden tests over given changes, in one fresh sandbox, and the facts it left."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import BinaryIO
+
+from woodshed.interfaces import BlobSink, ExecResult, Sandbox, SandboxEngine
+from woodshed.model import ChangeKind, ChangeSet, EnvironmentSpec, Framework, SandboxPolicy, Task, Upload
+from woodshed.verify.canary import Canary, framework_of, make_canary
+from woodshed.verify.judge import Demands, Facts, Found, would_pass
+from woodshed.verify.poison import Poison
+from woodshed.verify.reports import (
+    MAX_REPORT_BYTES,
+    MAX_REWARD_BYTES,
+    Report,
+    Unreadable,
+    read_ctrf,
+    read_junit,
+    read_reward_json,
+    read_reward_txt,
+)
+from woodshed.verify.start import Start
+
+TESTS, LOGS = "/tests", "/logs/verifier"
+# Writing it makes the folder where an image has none: test.sh finds it there, and no report in it.
+_MARK = f"{LOGS}/.woodshed"
+_LARGE = 200_000  # bytes of a report beyond which parsing leaves the event loop
+_READERS = {"junit.xml": read_junit, "ctrf.json": read_ctrf}
+
+
+@dataclass(slots=True)
+class Ran:
+    """One run of test.sh: its facts, its output, and the image it ran on."""
+
+    facts: Facts
+    output: bytes
+    image_digest: str
+
+
+async def run(task: Task, changes: ChangeSet, blobs: BlobSink, engine: SandboxEngine,
+               poison: Poison | None = None) -> tuple[Ran, Demands]:
+    """One fresh sandbox, one run of test.sh, what it left. Nothing of the sandbox outlives this."""
+    expected = task.verifier.expected_tests
+    framework = framework_of(task.verifier) if expected else None
+    canary = make_canary(framework, expected) if framework is not None else None
+    spec = with_folder(task.environment, task.verifier.tests, TESTS)
+    sandbox = await engine.create(spec, policy_of(task), restore=(changes, blobs))
+    try:
+        await sandbox.write(_MARK, b"")
+        if canary is not None:
+            await sandbox.write(f"{TESTS}/{canary.file}", canary.content)
+        for name, content in (poison.files.items() if poison else ()):
+            await sandbox.write(f"{TESTS}/{name}", content)
+        result = await sandbox.exec(["bash", f"{TESTS}/test.sh"], cwd=task.environment.workdir,
+                                    env=task.verifier.env, timeout_s=task.verifier.timeout_s)
+        # What still runs could rewrite the report between two reads.
+        await sandbox.kill_all()
+        facts, demands = await _facts(sandbox, result, framework), _demands(task, canary)
+        if canary is not None and would_pass(facts, demands):
+            written = {canary.file: canary.content, **(poison.files if poison else {})}
+            facts = replace(facts, rewritten=await _rewritten(sandbox, task, written))
+    finally:
+        await sandbox.close()
+    output = result.stdout + (b"\n--- stderr ---\n" + result.stderr if result.stderr else b"")
+    return Ran(facts, output, sandbox.image_digest), demands
+
+
+def _demands(task: Task, canary: Canary | None) -> Demands:
+    return Demands(task.verifier.expected_tests, task.verifier.rewards, canary.name if canary else "")
+
+
+def with_folder(environment: EnvironmentSpec, source: Path, target: str) -> EnvironmentSpec:
+    """The task's world plus one more folder."""
+    uploads = (*environment.uploads, Upload(source=source, target=target))
+    return environment.model_copy(update={"uploads": uploads})
+
+
+def policy_of(task: Task) -> SandboxPolicy:
+    """No network, and the limits the task declares."""
+    return SandboxPolicy(network=False, limits=task.environment.limits)
+
+
+async def _facts(sandbox: Sandbox, result: ExecResult, framework: Framework | None) -> Facts:
+    """What stands in /logs/verifier, read without following a link."""
+    if framework is Framework.SCRIPT:
+        names: Sequence[str] = ("ctrf.json", "junit.xml")
+    elif framework is not None:
+        names = ("junit.xml", "ctrf.json")
+    else:
+        names = ("reward.json", "reward.txt")
+    found, name, content = await _found(sandbox, names)
+    facts = Facts(exit_code=result.exit_code, timed_out=result.timed_out, oom_killed=result.oom_killed, found=found,
+                  seconds=result.seconds, detail=name if found is Found.FORGED else "")
+    if content is None:
+        return facts
+    if len(content) > _LARGE:
+        return await asyncio.to_thread(_read, facts, name, content)
+    return _read(facts, name, content)
+
+
+async def _found(sandbox: Sandbox, names: Sequence[str]) -> tuple[Found, str, bytes | None]:
+    try:
+        entries = {entry.name: entry for entry in await sandbox.list(LOGS)}
+    except (FileNotFoundError, NotADirectoryError):
+        return Found.FORGED, f"{LOGS} is gone or no folder", None
+    for name in names:
+        if (entry := entries.get(name)) is None:
+            continue
+        if entry.kind != "file":
+            return Found.FORGED, f"{name} is a {entry.kind}", None
+        limit = MAX_REWARD_BYTES if name.startswith("reward") else MAX_REPORT_BYTES
+        try:
+            return Found.FRESH, name, await sandbox.read(f"{LOGS}/{name}", max_bytes=limit)
+        except OSError as error:
+            return Found.UNREADABLE, f"{name}: {error.strerror or error}", None
+    return Found.MISSING, "", None
+
+
+def _read(facts: Facts, name: str, content: bytes) -> Facts:
+    report: Report | None = None
+    reward: dict[str, float] | None = None
+    state, detail = Found.FRESH, ""
+    try:
+        if name in _READERS:
+            report = _READERS[name](content)
+        else:
+            reward = read_reward_json(content) if name == "reward.json" else read_reward_txt(content)
+    except Unreadable as error:
+        state, detail = Found.FORGED if error.forged else Found.UNREADABLE, f"{name}: {error}"
+    return replace(facts, found=state, report=report, reward=reward, detail=detail)
+
+
+class _Sums:
+    """A sink that keeps nothing but what capture needs: the sum."""
+
+    def put(self, content: bytes | BinaryIO) -> str:
+        digest = hashlib.sha256()
+        for part in (content,) if isinstance(content, bytes) else iter(lambda: content.read(1 << 20), b""):
+            digest.update(part)
+        return digest.hexdigest()
+
+    def open(self, sha256: str) -> BinaryIO:
+        raise NotImplementedError("nothing is kept")
+
+
+async def _rewritten(sandbox: Sandbox, task: Task, written: dict[str, bytes]) -> tuple[str, ...]:
+    """The hidden tests that the run itself changed or removed (new files beside them are caches and the like)."""
+    start = Start(((task.verifier.tests, TESTS),))
+    found = []
+    for change in (await sandbox.changes(_Sums(), roots=(TESTS,))).changes:
+        name = change.path.removeprefix(f"{TESTS}/")
+        content = written.get(name) if name in written else start.read(change.path)
+        if change.kind is ChangeKind.FILE:
+            differs = content is not None and hashlib.sha256(content).hexdigest() != change.sha256
+        else:
+            differs = change.kind is not ChangeKind.DIRECTORY and (name in written or start.exists(change.path))
+        if differs:
+            found.append(name)
+    return tuple(found)
