@@ -57,8 +57,8 @@ class Images:
             if ready := self._ready.get(wanted):
                 return ready
             ready = self._ready[wanted] = self._prepare(spec)
-        with self._guard:
-            self._making.pop(wanted, None)
+            with self._guard:
+                self._making.pop(wanted, None)
         return ready
 
     def close(self) -> None:
@@ -95,7 +95,7 @@ class Images:
             return known
         python = self._interpreter()
         plan, binds = host.skeleton(python)
-        lowers = (self._venv(python, requirements), self._layer(plan))
+        lowers = (*self._venv(python, requirements), self._layer(plan))
         return self._hosts.setdefault(requirements, (lowers, binds, host.identity(python)))
 
     def _interpreter(self) -> Interpreter:
@@ -103,11 +103,14 @@ class Images:
             self._python = self._python or find(self._home)
             return self._python
 
-    def _venv(self, python: Interpreter, requirements: tuple[str, ...], *, wheels_only: bool = False) -> Path:
-        """The layer of the virtual environment with pytest, pip and ``requirements``.
+    def _venv(
+        self, python: Interpreter, requirements: tuple[str, ...], *, wheels_only: bool = False
+    ) -> tuple[Path, ...]:
+        """The layers of the virtual environment with pytest, pip and ``requirements``, topmost first.
 
-        What answered a list of requirements once is noted and used again, so that a machine's results stay
-        comparable; ``gc`` of the layer alone does not change it.
+        Where the requirements agree with the base's versions, what they add lies over the base's layer; else they get
+        an environment of their own. What answered a list of requirements once is noted and used again, so that a
+        machine's results stay comparable; ``gc`` of the layer alone does not change it.
         """
         asked = key(FORMAT, python.tag, str(python.exe), *map(str, BASE), *requirements)
         links = self.layers.root / ".wheels" / asked
@@ -119,11 +122,17 @@ class Images:
                 if (pins := self._noted(asked)) is None:
                     self.layers.set_note(asked, [str(pin) for pin in found])
                     pins = found
-        made = key(FORMAT, python.tag, str(python.exe), *map(str, pins))
+        if pins == BASE or not set(BASE) <= set(pins):
+            return (self._installed(python, pins, links),)
+        added = tuple(pin for pin in pins if pin not in BASE)
+        return self._installed(python, added, links, over="base"), self._installed(python, BASE, links)
+
+    def _installed(self, python: Interpreter, pins: tuple[Pin, ...], links: Path, over: str = "") -> Path:
+        made = key(FORMAT, python.tag, str(python.exe), over, *map(str, pins))
 
         def fill(layer: Path) -> None:
             with self.layers.scratch() as scratch:
-                venv.fill(layer, python, pins, scratch, links if links.is_dir() else None)
+                venv.fill(layer, python, pins, scratch, links if links.is_dir() else None, bare=bool(over))
 
         return self.layers.make(made, fill)
 

@@ -1,4 +1,4 @@
-"""One layer is one whole virtual environment at /opt/venv: pytest, pip, and what a task requires."""
+"""The virtual environment at /opt/venv as layers: pytest and pip, and what a task requires."""
 
 from __future__ import annotations
 
@@ -13,14 +13,20 @@ from woodshed.sandbox.images.requirement import Pin
 from woodshed.sandbox.images.tree import EPOCH_S
 
 HOME = "opt/venv"
+_FRAME = ("lib64", "pyvenv.cfg", "bin/activate", "bin/python", "bin/python3")
 _ACTIVATE = """VIRTUAL_ENV=/opt/venv; export VIRTUAL_ENV
 case ":$PATH:" in *:/opt/venv/bin:*) ;; *) PATH=/opt/venv/bin:$PATH; export PATH;; esac
 deactivate() { :; }
 """
 
 
-def fill(layer: Path, python: Interpreter, pins: Sequence[Pin], scratch: Path, links: Path | None = None) -> None:
+def fill(
+    layer: Path, python: Interpreter, pins: Sequence[Pin], scratch: Path, links: Path | None = None, *,
+    bare: bool = False,
+) -> None:
     """Make the environment with exactly ``pins`` below ``layer``. Raises ImageFault or EnvironmentFault.
+
+    ``bare`` leaves out what an environment is without packages: the layer lies over another one.
 
     No code of the packages runs: their wheels are unpacked by a Python that started while the environment was still
     empty, and compiled by one that reads no site folder (a ``.pth`` file would run at its start).
@@ -28,6 +34,9 @@ def fill(layer: Path, python: Interpreter, pins: Sequence[Pin], scratch: Path, l
     root = layer / HOME
     _frame(root, python)
     pip.install(root / "bin" / "python", pins, scratch, links)
+    if bare:
+        for name in (*_FRAME, f"bin/python{python.short}"):
+            (root / name).unlink(missing_ok=True)
     _rebase_scripts(root, layer)
     _compile(layer, python)
     _settle(layer)
