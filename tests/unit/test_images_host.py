@@ -128,7 +128,7 @@ def site(made: Rootfs) -> Path:
 
 
 def test_the_base_layer_holds_pytest_and_pip_ready_to_start(images: Images) -> None:
-    """pytest and pip are there with scripts of /opt/venv; bytecode is trusted whatever the times and names /opt/venv."""
+    """pytest and pip are there with scripts of /opt/venv; bytecode is trusted at any time and names /opt/venv."""
     made = images.prepare(EnvironmentSpec())
     names = {path.name.partition("-")[0] for path in site(made).glob("*.dist-info")}
     assert names == {"iniconfig", "packaging", "pip", "pluggy", "pygments", "pytest"}
@@ -195,7 +195,7 @@ def links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_requirements_enter_with_their_needs_and_stay_as_they_were_found(
     images: Images, shed_home: Path, links: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A requirement's newest version and needs lie over the base; a newer release changes nothing later, even offline."""
+    """A requirement's newest version and needs lie over the base; a newer release later changes nothing."""
     wheel(links, "shedone", "1.0", "shedtwo>=2")
     for version in ("1.0", "2.0", "2.1"):
         wheel(links, "shedtwo", version)

@@ -12,7 +12,7 @@ from urllib.parse import unquote, urldefrag, urljoin, urlsplit
 
 from woodshed.errors import EnvironmentFault
 from woodshed.pypi.config import Config
-from woodshed.pypi.web import Missing, Web
+from woodshed.pypi.web import Missing, Web, bare
 
 _ACCEPT = ("application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html; q=0.2, text/html; q=0.01")
 
@@ -88,8 +88,8 @@ def _remote(url: str, web: Web) -> Iterator[File]:
     try:
         for item in json.loads(body)["files"]:
             yield _item(final, item)
-    except (ValueError, KeyError, TypeError) as error:
-        raise EnvironmentFault(f"the index page {url} is not the protocol it says it is ({error!r})") from error
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise EnvironmentFault(f"the index page {bare(url)} is not the protocol it says it is ({error!r})") from error
 
 
 def _item(base: str, item: dict[str, Any]) -> File:
