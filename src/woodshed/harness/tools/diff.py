@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import io
 import os
@@ -35,7 +36,11 @@ class Diff:
     async def run(self, sandbox: Sandbox, arguments: Mapping[str, Any], *, timeout_s: float) -> ToolResult:
         """The diff, clipped. Originals are the task's uploads; a file of the image shows as new."""
         kept = _Memory()
-        changes = await sandbox.changes(kept, roots=(self.task.environment.workdir,))
+        try:
+            async with asyncio.timeout(timeout_s):
+                changes = await sandbox.changes(kept, roots=(self.task.environment.workdir,))
+        except TimeoutError:
+            return ToolResult(f"diff: not ready within {timeout_s:.0f} s; use bash instead.", 1, timed_out=True)
         parts = [part for change in changes.changes if (part := self._shown(change, kept))]
         parts += [f"not captured: {reason}\n" for reason in changes.refused]
         text, clipped = clip("".join(parts) or "Nothing is changed.", CHARS)
