@@ -28,7 +28,9 @@ class Channel:
         self._loop = asyncio.get_running_loop()
         self._open = True
         end.setblocking(False)
-        self._loop.add_reader(end, self._readable)
+        # The number, not the socket: asyncio formats what it does not know yet, and a socket asks the kernel for that.
+        self._fd = end.fileno()
+        self._loop.add_reader(self._fd, self._readable)
 
     def send(self, message: wire.Message, fds: Sequence[int] = ()) -> None:
         """Send, or queue while the peer does not read. The caller keeps its descriptors."""
@@ -39,7 +41,7 @@ class Channel:
                 wire.send(self._socket, message, fds)
                 return
             except BlockingIOError:
-                self._loop.add_writer(self._socket, self._writable)
+                self._loop.add_writer(self._fd, self._writable)
             except OSError:
                 return  # the peer is gone: the reader will find out
         self._queue.append((message, [os.dup(fd) for fd in fds]))
@@ -54,7 +56,7 @@ class Channel:
             except OSError:
                 pass
             self._drop_first()
-        self._loop.remove_writer(self._socket)
+        self._loop.remove_writer(self._fd)
 
     def _drop_first(self) -> None:
         for fd in self._queue.popleft()[1]:
@@ -78,8 +80,8 @@ class Channel:
         if not self._open:
             return
         self._open = False
-        self._loop.remove_reader(self._socket)
-        self._loop.remove_writer(self._socket)
+        self._loop.remove_reader(self._fd)
+        self._loop.remove_writer(self._fd)
         while self._queue:
             self._drop_first()
         self._socket.close()

@@ -23,7 +23,7 @@ from woodshed.sandbox.native.box import NativeSandbox, World
 from woodshed.sandbox.native.channel import Channel
 from woodshed.sandbox.native.forkserver import ForkServer
 from woodshed.sandbox.native.ids import Ranges
-from woodshed.sandbox.native.places import Place, sweep
+from woodshed.sandbox.native.places import Place, remove_box, sweep
 from woodshed.sandbox.native.restore import apply
 
 _ENV = {
@@ -111,7 +111,7 @@ class _Hold:
     async def release(self) -> None:
         """Give it all back. What cannot be removed now is swept with the instance's folder."""
         with suppress(OSError):
-            if not trees.remove(self.folder, _INLINE_ENTRIES):
+            if not remove_box(self.folder) and not trees.remove(self.folder, _INLINE_ENTRIES):
                 await asyncio.to_thread(trees.remove, self.folder)
         if self.groups is not None:
             await asyncio.to_thread(self.groups.remove)

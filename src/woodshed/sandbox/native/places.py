@@ -60,9 +60,9 @@ class Place:
     def box(self, name: str) -> Path:
         """A fresh box directory with its ``u`` and ``w``."""
         path = self.path / name
-        path.mkdir(mode=0o755)
-        (path / "u").mkdir(mode=0o755)
-        (path / "w").mkdir(mode=0o755)
+        box = str(path)
+        for part in (box, f"{box}/u", f"{box}/w"):
+            os.mkdir(part, 0o755)  # noqa: PTH102 (the hot path)
         return path
 
     def close(self) -> None:
@@ -72,6 +72,25 @@ class Place:
                 trees.remove(self.path)
             os.close(self._lock)
             self._lock = -1
+
+
+def remove_box(folder: Path) -> bool:
+    """Remove a box that wrote next to nothing; False where more is left, for :func:`trees.remove`.
+
+    What overlayfs leaves in ``w`` has known names, and no command ever saw it: no walk is needed.
+    """
+    box = str(folder)
+    work = [f"{box}/w/work{below}" for below in ("", "/incompat", "/incompat/volatile")]
+    try:
+        if os.geteuid():
+            for path in work:
+                os.chmod(path, 0o700)  # noqa: PTH101 (ten calls a box: strings are a third of the cost)
+        os.unlink(f"{work[-1]}/dirty")  # noqa: PTH108 (as above)
+        for path in (*reversed(work), f"{box}/w", f"{box}/u", box):
+            os.rmdir(path)  # noqa: PTH106 (as above)
+    except OSError:
+        return not folder.exists()
+    return True
 
 
 def sweep(home: Path) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import stat
 import uuid
@@ -16,8 +15,8 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 def open_beneath(top: int, path: str, flags: int) -> int:
     """Open ``path`` below the directory ``top`` without passing a single link. Raises OSError (ELOOP for a link)."""
-    how = syscalls.OpenHow(flags | os.O_CLOEXEC, 0, syscalls.RESOLVE_BENEATH | syscalls.RESOLVE_NO_SYMLINKS)
-    return syscalls.call("openat2", top, os.fsencode(path), how, ctypes.sizeof(how))
+    resolve = syscalls.RESOLVE_BENEATH | syscalls.RESOLVE_NO_SYMLINKS
+    return syscalls.open_resolved(top, path, flags, 0, resolve)
 
 
 def open_directory(name: str, parent: int) -> int:

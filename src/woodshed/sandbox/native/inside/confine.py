@@ -5,7 +5,6 @@ Everything a sandbox runs is a child of PID 1 and inherits all three, so an exec
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import struct
 from collections.abc import Sequence
@@ -18,8 +17,7 @@ KEPT_CAPABILITIES = {
     "CHOWN": 0, "DAC_OVERRIDE": 1, "FOWNER": 3, "FSETID": 4, "KILL": 5, "SETGID": 6, "SETUID": 7,
     "NET_BIND_SERVICE": 10,
 }
-_LAST_CAPABILITY = 63
-_CAPABILITY_VERSION_3 = 0x20080522
+_KEPT_MASK = sum(1 << capability for capability in KEPT_CAPABILITIES.values())
 
 _AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _X32_BIT = 0x40000000
@@ -55,10 +53,6 @@ _ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
 _NUMBER, _ARCH, _ARGUMENT = 0, 4, 16  # offsets in struct seccomp_data; argument n lies at 16 + 8n, low half first
 
 Instruction = tuple[int, int, int, int]
-
-
-class _Program(ctypes.Structure):
-    _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_char_p))
 
 
 def denied(machine: str) -> dict[str, int]:
@@ -107,24 +101,27 @@ def _when(value: int, body: Sequence[Instruction]) -> list[Instruction]:
     return [(_EQUAL, 0, len(body), value), *body]
 
 
+def _dropped() -> list[int]:
+    try:
+        with open("/proc/sys/kernel/cap_last_cap", "rb") as file:  # noqa: PTH123 (no pathlib in this process)
+            last = int(file.read())
+    except OSError:
+        last = 40  # CAP_CHECKPOINT_RESTORE, of Linux 5.9; a higher one would be refused below
+    return [capability for capability in range(last + 1) if not _KEPT_MASK >> capability & 1]
+
+
+_DROPPED = _dropped()
+
+
 def drop_capabilities() -> None:
     """Keep :data:`KEPT_CAPABILITIES` alone, in every set; nothing can be regained."""
-    kept = set(KEPT_CAPABILITIES.values())
-    for capability in range(_LAST_CAPABILITY + 1):
-        if capability not in kept:
-            try:
-                syscalls.prctl(syscalls.PR_CAPBSET_DROP, capability)
-            except OSError:
-                break  # past the last one this kernel knows
-    low = sum(1 << capability for capability in kept)
-    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
-    # effective, permitted, inheritable; the low and the high 32 capabilities
-    syscalls.call("capset", header, (ctypes.c_uint32 * 6)(low, low, 0, 0, 0, 0))
+    for capability in _DROPPED:
+        syscalls.prctl(syscalls.PR_CAPBSET_DROP, capability)
+    syscalls.set_capabilities(_KEPT_MASK)
 
 
 def confine(filter_program: bytes) -> None:
     """Drop capabilities, set no_new_privs and load the filter, for this process and all it will start."""
     drop_capabilities()
     syscalls.prctl(syscalls.PR_SET_NO_NEW_PRIVS, 1)
-    loaded = _Program(len(filter_program) // 8, filter_program)
-    syscalls.prctl(syscalls.PR_SET_SECCOMP, 2, loaded)
+    syscalls.load_filter(filter_program)

@@ -31,9 +31,15 @@ def answer(message: wire.Message) -> tuple[wire.Message, int | None]:
     raise OSError(errno.ENOSYS, f"unknown operation {operation}")
 
 
+def _open(path: str, flags: int, mode: int = 0) -> int:
+    """Passes no magic link (/proc/PID/fd, exe, root): those lead out of the path's own file system."""
+    return syscalls.open_resolved(
+        syscalls.AT_FDCWD, path, flags | _SPARE, mode, syscalls.RESOLVE_NO_MAGICLINKS)
+
+
 def _regular(path: str, flags: int, mode: int = 0) -> int:
     """A descriptor of a regular file that is no file of /proc: there, "self" would be PID 1, not the asker."""
-    fd = syscalls.open_plain(path, flags | _SPARE, mode)
+    fd = _open(path, flags, mode)
     try:
         info = os.fstat(fd)
         if stat.S_ISDIR(info.st_mode):
@@ -63,7 +69,7 @@ def _writable(path: str, mode: int) -> int:
 
 
 def _entries(path: str) -> list[list[str | int]]:
-    fd = syscalls.open_plain(path, os.O_RDONLY | os.O_DIRECTORY | _SPARE)
+    fd = _open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         entries: list[list[str | int]] = []
         for name in os.listdir(fd):

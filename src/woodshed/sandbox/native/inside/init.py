@@ -10,6 +10,7 @@ may fail for what happens inside: an error is an answer, and a stopped child (on
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import select
@@ -20,10 +21,10 @@ from typing import Any, NoReturn
 
 from . import confine, files, syscalls, wire
 
-# RLIMIT_LOCKS (include/uapi/asm-generic/resource.h) has been without effect since Linux 2.4, is inherited, and its hard
-# value can never be raised without a privilege no box has: it marks which exec a process descends from.
+# RLIMIT_LOCKS (include/uapi/asm-generic/resource.h) has been without effect since Linux 2.4 and is inherited: its soft
+# value marks which exec a process descends from. A program that sets it hides from a timeout, not from kill_all.
 _MARK = 10
-_FIRST_MARK = 1 << 40
+_UNMARKED = (1 << 62) - 1
 _KILL_FOR_S = 2.0
 
 EXIT_NOT_FOUND, EXIT_NOT_RUN = 127, 126
@@ -70,6 +71,7 @@ def _settle(plan: dict[str, Any]) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     _lower(resource.RLIMIT_FSIZE, plan["file_bytes"])
     _lower(resource.RLIMIT_NOFILE, 65536, soft=1024)
+    _lower(resource.RLIMIT_NPROC, plan["pids"] + 1)  # and ourselves
 
 
 def _lower(kind: int, bound: int, soft: int | None = None) -> None:
@@ -83,10 +85,9 @@ class Init:
 
     def __init__(self, plan: dict[str, Any], channel: socket.socket, groups: list[int]) -> None:
         self.channel, self.groups = channel, groups
-        self.pids: int = plan["pids"]
         self.commands: dict[int, int] = {}  # pid of a command -> id of its exec
         self.leaders: dict[int, int] = {}  # and back
-        self.marks = {_FIRST_MARK}
+        self.last_mark = 0
         self.answers = {"exec": self._exec, "kill": self._kill, "kill_all": self._kill_all, "pty": self._pty}
 
     def answer(self, message: wire.Message, fds: list[int]) -> None:
@@ -99,7 +100,9 @@ class Init:
                 self._extract(message, fds)
             else:
                 self._reply(message, *files.answer(message))
-        except OSError as error:
+        except (OSError, ValueError) as error:
+            if isinstance(error, ValueError):
+                error = OSError(errno.EINVAL, str(error))
             self._reply(message, {"errno": error.errno or 5, "reason": error.strerror or str(error)})
         finally:
             for fd in fds:
@@ -134,26 +137,37 @@ class Init:
                                             "cpu_s": usage.ru_utime + usage.ru_stime})
 
     def _exec(self, message: wire.Message, fds: list[int]) -> None:
-        mark = _FIRST_MARK - message["id"]
-        pid = os.fork()
-        if pid == 0:
-            _become(message, fds, self.groups, self.pids, mark)
-        self._started(pid, message["id"], mark)
+        self._mark_next(message["id"])
+        try:
+            if self.groups or message["user"]:
+                pid = os.fork()
+                if pid == 0:
+                    _become(message, fds, self.groups)
+            else:
+                pid = _spawn(message, fds)
+        except OSError as error:
+            _complain(error, fds[2] if fds else 2)
+            self._reply(message, {"exit": _code(error), "cpu_s": 0.0})
+        else:
+            self._started(pid, message["id"])
 
-    def _started(self, pid: int, ident: int, mark: int) -> None:
+    def _mark_next(self, ident: int) -> None:
+        resource.setrlimit(_MARK, (ident, resource.RLIM_INFINITY))
+        self.last_mark = ident
+
+    def _started(self, pid: int, ident: int) -> None:
         self.commands[pid], self.leaders[ident] = ident, pid
-        self.marks.add(mark)
 
     def _pty(self, message: wire.Message, fds: list[int]) -> None:
         """Like exec, on a terminal made in the box's own devpts; the answer carries its master side."""
         master, slave = os.openpty()
-        mark = _FIRST_MARK - message["id"]
+        self._mark_next(message["id"])
         pid = os.fork()
         if pid == 0:
             os.close(master)
-            _become(message, [slave, slave, slave], self.groups, self.pids, mark, terminal=True)
+            _become(message, [slave, slave, slave], self.groups, terminal=True)
         os.close(slave)
-        self._started(pid, message["id"], mark)
+        self._started(pid, message["id"])
         try:
             wire.send(self.channel, {"id": message["id"], "started": pid}, [master])
         finally:
@@ -168,18 +182,19 @@ class Init:
                 code = files.extract(message, fds)
             finally:
                 os._exit(code)
-        self._started(pid, message["id"], _FIRST_MARK - message["id"])
+        self._started(pid, message["id"])
 
     def _kill(self, message: wire.Message, fds: list[int]) -> None:
         """End the command ``target`` and all its descendants, also those that left its session and lost their parent.
 
-        A process belongs to it by its mark (inherited, never raised), by its session, or by its parents. Answers when
-        none of them lives. A tree that outgrows us (a fork bomb) takes the whole box's processes with it.
+        A process belongs to it by its mark (inherited), by its session, or by its parents; a mark never given counts
+        as this one's. Answers when none of them lives. A tree that outgrows us (a fork bomb) takes every process of
+        the box with it.
         """
         target = message["target"]
-        leader, mark, until = self.leaders.get(target, -1), _FIRST_MARK - target, time.monotonic() + _KILL_FOR_S
+        leader, until = self.leaders.get(target, -1), time.monotonic() + _KILL_FOR_S
         rounds = 0
-        while doomed := self._descendants(leader, mark):
+        while doomed := self._descendants(leader, target):
             rounds += 1
             if rounds > 100 or time.monotonic() > until:
                 _signal(-1)
@@ -201,7 +216,8 @@ class Init:
                 if state in "ZX":
                     continue
                 parents[pid] = parent
-                if pid == leader or session == leader or self._mark(pid) == mark or self._mark(pid) not in self.marks:
+                own = _mark_of(pid)
+                if leader in (pid, session) or own == mark or (own > self.last_mark and own != _UNMARKED):
                     found.add(pid)
             except (OSError, ValueError, IndexError):
                 continue  # it ended while we looked
@@ -213,15 +229,6 @@ class Init:
                     found.add(pid)
                     grown = True
         return found
-
-    @staticmethod
-    def _mark(pid: int) -> int:
-        with open(f"/proc/{pid}/limits", "rb") as file:
-            for line in file:
-                if line.startswith(b"Max file locks"):
-                    value = line.split()[4]
-                    return _FIRST_MARK if value == b"unlimited" else int(value)
-        return _FIRST_MARK
 
     def _kill_all(self, message: wire.Message, fds: list[int]) -> None:
         """kill(-1) signals every process but us in one step, so nothing can be forked past it."""
@@ -244,10 +251,37 @@ def _stat(pid: int) -> tuple[str, int, int]:
     return fields[0].decode(), int(fields[1]), int(fields[3])
 
 
-def _become(
-    message: wire.Message, fds: list[int], groups: list[int], pids: int, mark: int, *, terminal: bool = False
-) -> NoReturn:
-    """Turn this fresh child into the command; what fails goes to its stderr in a shell's words and exit codes."""
+def _mark_of(pid: int) -> int:
+    with open(f"/proc/{pid}/limits", "rb") as file:
+        for line in file:
+            if line.startswith(b"Max file locks"):
+                value = line.split()[3]
+                return _UNMARKED if value == b"unlimited" else int(value)
+    return _UNMARKED
+
+
+def _spawn(message: wire.Message, fds: list[int]) -> int:
+    """Start the command without a copy of ourselves in between (posix_spawn shares our memory until it runs).
+
+    We enter its directory for that: we need none of our own. Raises OSError where it cannot be run.
+    """
+    _enter(message["cwd"])
+    actions = [(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in enumerate(fds)]
+    argv, env = message["argv"], message["env"]
+    refused: OSError = FileNotFoundError(2, "command not found", argv[0])
+    for path in _candidates(argv[0], env):
+        try:
+            return os.posix_spawn(path, argv, env, file_actions=actions, setsid=True)
+        except (FileNotFoundError, NotADirectoryError):
+            if path == argv[0]:
+                raise
+        except PermissionError as error:
+            refused = error
+    raise refused
+
+
+def _become(message: wire.Message, fds: list[int], groups: list[int], *, terminal: bool = False) -> NoReturn:
+    """Turn this fresh child into the command: what :func:`_spawn` cannot do (another user, cgroups, a terminal)."""
     code = EXIT_NOT_RUN
     try:
         for group in groups:
@@ -257,45 +291,51 @@ def _become(
             files.take_terminal(fds[0])
         for number, fd in enumerate(fds):
             os.dup2(fd, number)
-        resource.setrlimit(_MARK, (mark, mark))
         if user := message["user"]:
             os.setgroups([])
             os.setresgid(user, user, user)
             os.setresuid(user, user, user)
-        # After the change of user: only then a box at its limit still lets the engine in.
-        resource.setrlimit(resource.RLIMIT_NPROC, (pids, pids))
-        _run(message)
-    except FileNotFoundError as error:
-        code = EXIT_NOT_FOUND
-        _complain(error)
-    except BaseException as error:
-        _complain(error)
+        _enter(message["cwd"])
+        argv, env = message["argv"], message["env"]
+        refused: OSError = FileNotFoundError(2, "command not found", argv[0])
+        for path in _candidates(argv[0], env):
+            try:
+                os.execve(path, argv, env)
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            except PermissionError as error:
+                refused = error
+        raise refused
+    except OSError as error:
+        code = _code(error)
+        _complain(error, 2)
     finally:
         os._exit(code)
 
 
-def _run(message: wire.Message) -> NoReturn:
-    argv, env, cwd = message["argv"], message["env"], message["cwd"]
+def _enter(cwd: str) -> None:
     try:
         os.chdir(cwd)
     except OSError as error:
-        raise PermissionError(error.errno, f"cannot enter {cwd}: {error.strerror}") from None
-    if "/" in argv[0]:
-        os.execve(argv[0], argv, env)
-    refused: OSError = FileNotFoundError(2, f"{argv[0]}: command not found")
-    for directory in env.get("PATH", "/usr/bin:/bin").split(":"):
-        try:
-            os.execve(f"{directory or '.'}/{argv[0]}", argv, env)
-        except (FileNotFoundError, NotADirectoryError):
-            continue
-        except PermissionError as error:
-            refused = error
-    raise refused
+        # Not FileNotFoundError: that means the command, and 127.
+        raise PermissionError(errno.EACCES, f"cannot be entered ({error.strerror})", cwd) from None
 
 
-def _complain(error: BaseException) -> None:
-    if isinstance(error, OSError):
-        text = f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror)
-    else:
-        text = f"{type(error).__name__}: {error}"
-    os.write(2, f"woodshed: {text}\n".encode(errors="surrogateescape"))
+def _candidates(name: str, env: dict[str, str]) -> list[str]:
+    if "/" in name:
+        return [name]
+    return [f"{directory or '.'}/{name}" for directory in env.get("PATH", "/usr/bin:/bin").split(":")]
+
+
+def _code(error: OSError) -> int:
+    return EXIT_NOT_FOUND if isinstance(error, (FileNotFoundError, NotADirectoryError)) else EXIT_NOT_RUN
+
+
+def _complain(error: OSError, fd: int) -> None:
+    if error.errno == errno.EAGAIN:
+        error = OSError(error.errno, "cannot be started: the sandbox has all the processes its limit allows")
+    text = f"woodshed: {error.filename}: {error.strerror}\n" if error.filename else f"woodshed: {error.strerror}\n"
+    try:
+        os.write(fd, text.encode(errors="surrogateescape"))
+    except OSError:
+        pass  # nobody reads it

@@ -3,7 +3,7 @@
 The fork server clones layers and binds (it can reach every host path, and as root it maps their owners); the box's
 first process, already in its own namespaces, puts them together. No host path is ever looked up from inside.
 """
-# ruff: noqa: PTH102, PTH110, PTH112, PTH123, PTH211
+# ruff: noqa: PTH102, PTH110, PTH112, PTH211
 # (This process stays small: neither pathlib nor contextlib is loaded in it.)
 # ruff: noqa: S108
 # (Paths of the box, not the host's shared ones.)
@@ -33,9 +33,10 @@ _LINKS = {
     "ptmx": "pts/ptmx", "fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1",
     "stderr": "/proc/self/fd/2",
 }
-# As in runc's default specification (libcontainer/specconv/example.go): host-wide state to read, or to write.
-_READ_ONLY = ("sys", "bus", "fs", "irq", "sysrq-trigger")
-_MASKED = ("kcore", "keys", "kallsyms", "kmsg", "timer_list", "latency_stats", "sched_debug")
+# Readable by everybody in /proc, and the host's. What only the host's root may touch there (kcore, kmsg, sysrq-trigger,
+# irq, bus …) needs no mask: no user of a box is that root. /proc/sys is read-only, for parts of it belong to the box's
+# own namespaces.
+_MASKED = [name for name in ("kallsyms", "keys", "latency_stats", "sched_debug") if os.path.exists(f"/proc/{name}")]
 _STAGES = ("/tmp", "/run", "/mnt", "/var")
 
 
@@ -124,19 +125,15 @@ def _bound_pids(pids: int) -> None:
     Four times the limit and the 300 reserved numbers, so that numbers are not reused in a hurry.
     """
     try:
-        with open("/proc/sys/kernel/pid_max", "w") as file:
-            file.write(str(4 * pids + 400))
+        fd = os.open("/proc/sys/kernel/pid_max", os.O_WRONLY)
+        os.write(fd, b"%d" % (4 * pids + 400))
+        os.close(fd)
     except OSError:
         pass  # an older kernel, where this file is the host's
 
 
 def _mask_proc() -> None:
-    for name in _READ_ONLY:
-        path = f"/proc/{name}"
-        if os.path.exists(path):
-            syscalls.mount(path, path, None, MS_BIND)
-            syscalls.mount(None, path, None, MS_BIND | MS_REMOUNT | MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC)
+    syscalls.mount("/proc/sys", "/proc/sys", None, MS_BIND)
+    syscalls.mount(None, "/proc/sys", None, MS_BIND | MS_REMOUNT | MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC)
     for name in _MASKED:
-        path = f"/proc/{name}"
-        if os.path.exists(path):
-            syscalls.mount("/dev/null", path, None, MS_BIND)
+        syscalls.mount("/dev/null", f"/proc/{name}", None, MS_BIND)
