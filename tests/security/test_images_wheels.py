@@ -163,6 +163,28 @@ async def test_a_source_distribution_is_built_inside_a_sandbox_only(
     assert marker.exists()
 
 
+@pytest.mark.slow
+async def test_a_package_that_was_never_published_as_a_wheel_can_be_required(
+    shed_home: Path, index: None, tmp_path: Path
+) -> None:
+    """docopt 0.6.2 exists as a source distribution of setuptools only; required, it can be imported."""
+    native = pytest.importorskip("woodshed.sandbox.native.engine")
+    loop = asyncio.get_running_loop()
+
+    def build(job: BuildJob) -> BuildResult:
+        return asyncio.run_coroutine_threadsafe(run_build(engine, job), loop).result()
+
+    images = Images(shed_home, build)
+    engine = native.NativeEngine(tmp_path / "engine", images=images)
+    try:
+        box = await engine.create(EnvironmentSpec(requirements=("docopt==0.6.2",)), SandboxPolicy())
+        said = await box.exec("python -c 'import docopt; print(docopt.__version__)'")
+        assert said.stdout == b"0.6.2\n"
+    finally:
+        await engine.close()
+        images.close()
+
+
 @pytest.mark.parametrize("made", ["other-1.0-py3-none-any.whl", "shedsource-2.0-py3-none-any.whl", "evil", ""])
 def test_a_build_cannot_pass_off_another_package(
     made: str, images: Images, shed_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -122,6 +124,34 @@ def test_special_files_missing_sources_and_history_itself_are_refused(tmp_path: 
         with pytest.raises(UsageError, match=why) as caught:
             prepare(tmp_path, root, (tmp_path / name, "/workspace/x"))
         assert str(tmp_path / name) in str(caught.value)
+
+
+FULL = """
+import resource, sys
+from pathlib import Path
+from woodshed.errors import EnvironmentFault
+from woodshed.model import EnvironmentSpec, Upload
+from woodshed.sandbox.images import Images
+images = Images(Path(sys.argv[1]))
+spec = EnvironmentSpec(image=f"dir:{sys.argv[2]}", uploads=(Upload(source=Path(sys.argv[3]), target="/data"),))
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.RLIM_INFINITY))
+try:
+    images.prepare(spec)
+except EnvironmentFault as fault:
+    print(f"fault {fault.retryable}: {fault}")
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+print(images.prepare(spec).lowers[0].joinpath("data").stat().st_size)
+"""
+
+
+def test_a_layer_that_does_not_fit_on_the_disk_is_the_environments_fault(tmp_path: Path, root: Path) -> None:
+    """A write that fails leaves no layer and can be tried again when there is room."""
+    (tmp_path / "big").write_bytes(bytes(5000))
+    command = [sys.executable, "-c", FULL, str(tmp_path / "home"), str(root), str(tmp_path / "big")]
+    fault, size = subprocess.run(command, capture_output=True, check=True, text=True).stdout.splitlines()
+    assert fault.startswith("fault True: preparing the image dir:")
+    assert size == "5000"
+    assert not list((tmp_path / "home/layers/.tmp").iterdir())
 
 
 def test_a_file_and_a_folder_cannot_share_a_target(tmp_path: Path, root: Path) -> None:

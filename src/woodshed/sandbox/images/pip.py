@@ -107,6 +107,8 @@ def _fault(log: str) -> EnvironmentFault:
     if trouble := _UNREACHABLE.search(log):
         line = log[log.rfind("\n", 0, trouble.start()) + 1:].split("\n", 1)[0].strip()
         return EnvironmentFault(f"the Python index could not be reached: {line[:400]}")
+    if "No space left on device" in log or "Disk quota exceeded" in log:
+        return EnvironmentFault(f"the disk is full: {what}")
     if found := _NO_WHEEL.search(log):
         return NoWheel(found[1].strip(), what)
     return ImageFault(f"pip could not prepare the requirements: {what}")

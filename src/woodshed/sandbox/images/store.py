@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 
-from woodshed.errors import ImageFault, Unsupported, UsageError
+from woodshed.errors import Cause, ImageFault, Unsupported, UsageError, boundary
 from woodshed.model import EnvironmentSpec
 from woodshed.sandbox.images import directory, host, pip, tree, upload, venv
 from woodshed.sandbox.images.build import Builder, build_wheel
@@ -56,7 +56,8 @@ class Images:
         with making:
             if ready := self._ready.get(wanted):
                 return ready
-            ready = self._ready[wanted] = self._prepare(spec)
+            with boundary(Cause.ENVIRONMENT, f"preparing the image {spec.image}"):
+                ready = self._ready[wanted] = self._prepare(spec)
             with self._guard:
                 self._making.pop(wanted, None)
         return ready
