@@ -79,7 +79,7 @@ async def test_rows_are_finished_carry_ids_only_and_name_version_and_executor(tm
         await durable.submit("r-1", ids(3))
         await durable.wait()
     found = rows(tmp_path)
-    assert [(row[0].partition("@")[0], *row[1:]) for row in found] == [
+    assert sorted((row[0].partition("@")[0], *row[1:]) for row in found) == [
         (attempt, "SUCCESS", "h-one", VERSION) for attempt in ids(3)
     ]
     connection = sqlite3.connect(tmp_path / "dbos.db")

@@ -17,6 +17,7 @@ import asyncio
 import functools
 import logging
 import sqlite3
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -213,8 +214,17 @@ def _sqlite(path: Path) -> sa.Engine:
         connection.execute(f"PRAGMA busy_timeout={int(BUSY_TIMEOUT_S * 1000)}")
         connection.execute("PRAGMA foreign_keys=ON")
         connection.execute("PRAGMA synchronous=NORMAL")
+        if sqlite3.sqlite_version_info < (3, 42):
+            connection.create_function("unixepoch", 1, _unixepoch)
 
     return engine
+
+
+def _unixepoch(modifier: str) -> float:
+    """SQLite's own knows 'subsec' from 3.42 on, before it answers NULL; DBOS relies on it from Python 3.12 on."""
+    if modifier != "subsec":
+        raise ValueError(modifier)
+    return time.time()
 
 
 @functools.cache
