@@ -6,11 +6,14 @@ import json
 from pathlib import Path
 
 import pytest
-from _localbox import LocalBox
-from _scripted import act, bash, fenced, said
 
-from woodshed.errors import ModelGarbled, ModelRefused, UsageError
+from localbox import LocalBox
+from scripted import act, bash, fenced, said
+from woodshed.errors import ModelGarbled, ModelRateLimited, ModelRefused, ModelUnreachable, UsageError
+from woodshed.gateway.call import Patience
 from woodshed.harness.loop import Loop
+from woodshed.harness.pace import Pace
+from woodshed.interfaces import ModelResponse
 from woodshed.model import EventKind, StopReason, Usage
 
 
@@ -125,6 +128,39 @@ async def test_wall_limit_cuts_a_tool_and_ends(tmp_path: Path) -> None:
     done = await act(Loop(), tmp_path, bash("sleep 30"), deadline_s=0.5)
     assert done.stop is StopReason.WALL
     assert done.of(EventKind.TOOL_RESULT)[0]["timed_out"]
+
+
+async def test_a_model_that_never_answers_is_a_fault_not_a_wall_limit(tmp_path: Path) -> None:
+    """An attempt in which the model gave no answer at all is nobody's failure."""
+    with pytest.raises(ModelUnreachable, match="no answer at all"):
+        await act(Loop(), tmp_path, said("x"), deadline_s=0.5, hang=1)
+
+
+async def test_a_failing_endpoint_is_a_fault_even_when_the_wall_comes_first(tmp_path: Path) -> None:
+    """Cut off while waiting for the next try, the fault of the last one counts, not the wall."""
+    with pytest.raises(ModelRateLimited, match="HTTP 429"):
+        await act(Loop(), tmp_path, bash("true"), (429, "slow down"), deadline_s=1.0,
+                  patience=Patience(tries=9, first_s=30.0))
+
+
+async def test_a_model_that_became_slow_is_a_wall_limit(tmp_path: Path) -> None:
+    """Where the model may just be slow, the declared time is spent and the work so far is judged."""
+    done = await act(Loop(), tmp_path, bash("touch a"), deadline_s=1.0, hang=2)
+    assert (done.stop, done.acting.usage.turns) == (StopReason.WALL, 1)
+
+
+def test_slow_and_dead_are_told_apart_by_the_longest_answer_possible() -> None:
+    """A wait is called dead only beyond three times the longest answer at the slowest speed seen, and half a minute."""
+    pace, late = Pace(), TimeoutError()
+    pace.answered(ModelResponse("x", completion_tokens=100), 2.0)
+    pace.answered(ModelResponse("x", completion_tokens=20), 1.0)
+    assert pace.verdict(299.0, 2000, late) is None
+    assert isinstance(pace.verdict(301.0, 2000, late), ModelUnreachable)
+    assert pace.verdict(29.0, 1, late) is None
+    assert isinstance(pace.verdict(31.0, 1, late), ModelUnreachable)
+    silent = Pace()
+    silent.answered(ModelResponse("x"), 1.0)
+    assert silent.verdict(9_999.0, 1, late) is None
 
 
 async def test_tool_timeout_is_told(tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from _scripted import a_task, act, bash, said
 
+from scripted import a_task, act, bash, said
 from woodshed.harness.loop import Loop
 from woodshed.harness.oracle import Oracle
 from woodshed.interfaces import Sandbox

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from _localbox import LocalBox
-from _scripted import a_task, act, bash, said
 
+from localbox import LocalBox
+from scripted import a_task, act, bash, said
 from woodshed.errors import UsageError
 from woodshed.harness.loop import Loop
 from woodshed.harness.nop import Nop

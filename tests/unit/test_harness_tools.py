@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from _localbox import LocalBox
-from _scripted import a_task
 
+from localbox import LocalBox
+from scripted import a_task
 from woodshed.harness.tools import DEFAULT_TOOLS, NAMES
 from woodshed.harness.tools.diff import original
 from woodshed.interfaces import ToolResult

@@ -106,17 +106,22 @@ async def _guarded(interceptor: Interceptor, kind: type[_T], step: Callable[...,
 async def _persist(
     request: ModelRequest, spec: ModelSpec, road: Road, witness: Witness, seed: int
 ) -> ModelResponse:
-    failed = 0
-    while True:
-        try:
-            return await _send(request, spec, road, seed)
-        except ModelFault as fault:
-            failed += 1
-            wait_s = road.patience.wait_s(failed, fault)
-            witness.failed(fault, wait_s)
-            if wait_s is None:
-                raise
-        await road.patience.sleep(wait_s)
+    """Try until it works or patience ends. Cut off after a failed try, the CancelledError's cause is that fault."""
+    failed, last = 0, None
+    try:
+        while True:
+            try:
+                return await _send(request, spec, road, seed)
+            except ModelFault as fault:
+                failed, last = failed + 1, fault
+                wait_s = road.patience.wait_s(failed, fault)
+                witness.failed(fault, wait_s)
+                if wait_s is None:
+                    raise
+            await road.patience.sleep(wait_s)
+    except asyncio.CancelledError as cut:
+        cut.__cause__ = last
+        raise
 
 
 async def _send(request: ModelRequest, spec: ModelSpec, road: Road, seed: int) -> ModelResponse:

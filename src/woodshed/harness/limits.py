@@ -59,6 +59,10 @@ class Meter:
         """Completion tokens that the budget still allows; None without one."""
         return None if self._limits.tokens is None else max(1, self._limits.tokens - self._spent)
 
+    def call_s(self) -> float:
+        """Seconds that a model call may take: a little less than the wall, so that its end is ours to explain."""
+        return max(0.001, self.left_s() - min(0.5, 0.02 * self._acting.deadline_s))
+
     def left_s(self) -> float:
         """Seconds until the wall limit."""
         return self._ends_at - self._clock()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Sequence
 
 from woodshed.errors import ContextExceeded, ModelRefused, UsageError
@@ -10,6 +12,7 @@ from woodshed.harness.argument import no_argument
 from woodshed.harness.context import Conversation
 from woodshed.harness.hands import Hands
 from woodshed.harness.limits import Meter
+from woodshed.harness.pace import Pace
 from woodshed.harness.stuck import Repeats
 from woodshed.harness.tools import DEFAULT_TOOLS, Maker
 from woodshed.interfaces import Acting, ModelClient, ModelResponse
@@ -34,10 +37,10 @@ class Loop:
         meter = Meter(acting)
         hands = Hands(acting, self._tools, meter)
         talk = _conversation(acting, hands, dialects.named(acting.agent.dialect))
-        repeats, idle = Repeats(), 0
+        repeats, pace, idle = Repeats(), Pace(), 0
         while (stop := meter.reached()) is None:
             try:
-                response = await _ask(acting.model, talk, meter)
+                response = await _ask(acting.model, talk, meter, pace)
             except ContextExceeded:
                 if not talk.shrink():
                     return StopReason.CONTEXT
@@ -48,6 +51,8 @@ class Loop:
                 acting.emit(EventKind.NOTE, {"text": f"the server takes no tools, going on in text: {refusal}"})
                 talk = _conversation(acting, hands, talk.dialect.fallback)
                 continue
+            if response is None:
+                return StopReason.WALL
             reading = talk.hear(response)
             if not reading.calls:
                 if talk.over():
@@ -62,9 +67,18 @@ class Loop:
         return stop
 
 
-async def _ask(model: ModelClient, talk: Conversation, meter: Meter) -> ModelResponse:
-    request = talk.request(meter.tokens_left())
-    response = await model.call(request)
+async def _ask(model: ModelClient, talk: Conversation, meter: Meter, pace: Pace) -> ModelResponse | None:
+    """The answer, or None when the wall came first. Raises ModelUnreachable when the endpoint is dead, not slow."""
+    request, started = talk.request(meter.tokens_left()), time.monotonic()
+    try:
+        async with asyncio.timeout(meter.call_s()):
+            response = await model.call(request)
+    except TimeoutError as late:
+        fault = pace.verdict(time.monotonic() - started, request.max_tokens or 0, late)
+        if fault is not None:
+            raise fault from None
+        return None
+    pace.answered(response, time.monotonic() - started)
     meter.turn(response, talk.size())
     return response
 

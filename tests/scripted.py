@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -9,9 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from _localbox import LocalBox
 from aiohttp import web
 
+from localbox import LocalBox
 from woodshed.gateway.call import Patience
 from woodshed.gateway.client import Gateway
 from woodshed.interfaces import Acting, Harness, Sandbox
@@ -76,13 +77,19 @@ class Attempt:
 
 @dataclass
 class Script:
-    """The server's answers in turn; the last one is repeated. A number is an HTTP status with an error body."""
+    """The server's answers in turn; the last one is repeated. A pair is an HTTP status with an error body.
+
+    ``hang`` is a request (from 1) after which nothing is answered any more.
+    """
 
     answers: Sequence[dict[str, Any] | tuple[int, str]]
+    hang: int | None = None
     requests: list[dict[str, Any]] = field(default_factory=list)
 
     async def answer(self, request: web.Request) -> web.Response:
         self.requests.append(await request.json())
+        if self.hang is not None and len(self.requests) >= self.hang:
+            await asyncio.sleep(60)
         answer = self.answers[min(len(self.requests), len(self.answers)) - 1]
         if isinstance(answer, tuple):
             return web.Response(status=answer[0], text=answer[1])
@@ -111,11 +118,11 @@ def a_task(folder: Path, **changed: Any) -> Task:
 async def act(
     harness: Harness, folder: Path, *answers: dict[str, Any] | tuple[int, str], limits: Mapping[str, Any] | None = None,
     dialect: str = "auto", context_tokens: int | None = None, max_tokens: int = 256, deadline_s: float = 60.0,
-    box: Sandbox | None = None, task: Task | None = None,
+    box: Sandbox | None = None, task: Task | None = None, hang: int | None = None, patience: Patience | None = None,
 ) -> Attempt:
     """Let ``harness`` act against a server that gives ``answers``; everything it did comes back."""
-    script = Script(answers)
-    gateway = Gateway(patience=Patience(tries=1))
+    script = Script(answers, hang)
+    gateway = Gateway(patience=patience or Patience(tries=1))
     events: list[Event] = []
 
     def emit(kind: EventKind, data: Mapping[str, Any]) -> None:
