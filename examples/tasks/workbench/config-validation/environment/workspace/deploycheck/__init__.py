@@ -1,0 +1,5 @@
+"""Check deployment files."""
+
+from deploycheck.check import Problem, validate
+
+__all__ = ["Problem", "validate"]
