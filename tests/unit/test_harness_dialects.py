@@ -22,7 +22,7 @@ def read(text: str, dialect: str = "text", finish: str = "stop") -> tuple[list[t
     "</tool_call>", "{\"name\": \"bash\", \"arguments\": {\"command\": \"ls -l\"}}",
     "{\"name\": \"bash\", \"parameters\": {\"command\": \"ls -l\"}}",
     "```json\n{\"name\": \"bash\", \"arguments\": \"{\\\"command\\\": \\\"ls -l\\\"}\"}\n```",
-    "```bash\r\nls -l\r\n```", "ls -l", "$ ls -l\n",
+    "```bash\r\nls -l\r\n```", "ls -l", "$ ls -l\n", "`ls -l`",
     "Here is the file:\n```python\nprint()\n```\nNow:\n```bash\nls -l\n```",
 ])
 def test_one_command_in_many_clothes(text: str) -> None:

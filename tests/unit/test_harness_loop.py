@@ -66,6 +66,13 @@ async def test_no_action_is_answered_twice_and_then_ends(tmp_path: Path, dialect
     assert done.acting.usage.tool_calls == 0
 
 
+async def test_done_before_anything_was_done_is_answered(tmp_path: Path) -> None:
+    """DONE as the first word is no end: the model is told how to act, and may."""
+    done = await act(Loop(), tmp_path, said("DONE"), fenced("touch a"), said("DONE"), dialect="text")
+    assert (done.stop, len(done.requests), done.acting.usage.tool_calls) == (StopReason.FINISHED, 3, 1)
+    assert "DONE" not in done.requests[1]["messages"][-1]["content"]
+
+
 async def test_an_action_resets_the_patience(tmp_path: Path) -> None:
     """Only answers in a row without an action count."""
     idle = said("Hm.")

@@ -26,7 +26,7 @@ class Conversation:
         self._tool_chars = len(json.dumps([[tool.description, dict(tool.parameters)] for tool in self._tools]))
         self._reading = Reading()
         self._turn = 0
-        self._worked = False
+        self._acted = self._worked = False
         model = acting.agent.model
         self._window = model.context_tokens if model else None
         self._most = model.sampling.max_tokens if model else 2048
@@ -63,6 +63,7 @@ class Conversation:
 
     def observe(self, call: ToolCall, result: ToolResult, hint: str = "") -> None:
         """Show the model what its call did."""
+        self._acted = True
         self._worked = result.exit_code in (0, None) and not result.timed_out
         limit = _OUTPUT_CHARS if self._window is None else min(
             _OUTPUT_CHARS, int(self._window * self._chars_per_token / 4))
@@ -80,12 +81,16 @@ class Conversation:
         self.messages.append(Message(role="user", content=text))
 
     def over(self) -> bool:
-        """True when an answer without a call is the end: the model says so, or speaks after work that succeeded."""
-        return self._reading.done or (self.dialect.prose_finishes and self._worked)
+        """True when an answer without a call is the end: the model says so, or speaks after work that succeeded.
+
+        Nothing is the end before anything was done.
+        """
+        return self._acted and (self._reading.done or (self.dialect.prose_finishes and self._worked))
 
     def remind(self) -> None:
         """Tell the model what its last answer lacks."""
-        self._say("user", self._reading.complaint)
+        end = " If the task is done, reply DONE." if self._acted and self.dialect.prose_finishes else ""
+        self._say("user", self._reading.complaint + end)
 
     def shrink(self) -> bool:
         """Make the conversation much smaller, after the server said it is too long. False when it cannot be."""

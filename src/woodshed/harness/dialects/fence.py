@@ -58,8 +58,9 @@ def calls_in(text: str) -> list[ToolCall | str]:
         found = [_in_json(match[2]) for match in _MARKED.finditer(text)]
     if not found and text.startswith("{") and (bare := read_object(text)[0]) is not None and "name" in bare:
         found = [_in_json(text)]
-    if not found and _BARE.fullmatch(text) and not text.endswith((".", ":", "!", "?")):
-        found = [ToolCall(id="", name="bash", arguments={"command": text.removeprefix("$ ")})]
+    line = text[1:-1] if len(text) > 2 and text[0] == text[-1] == "`" else text
+    if not found and _BARE.fullmatch(line) and not line.endswith((".", ":", "!", "?")):
+        found = [ToolCall(id="", name="bash", arguments={"command": line.removeprefix("$ ")})]
     return found
 
 

@@ -11,7 +11,7 @@ from woodshed.interfaces import ModelResponse, ToolSpec
 from woodshed.model import ToolCall
 
 _DONE = re.compile(r"(?:^|\n)\W*DONE\W*$")
-_FORM = "Reply with exactly one command in a ```bash code block, or with the single word DONE when the task is done."
+_FORM = "Reply with exactly one command in a ```bash code block."  # no word of DONE: small models then say it at once
 
 
 class Text:
