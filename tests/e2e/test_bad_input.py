@@ -19,8 +19,10 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def copy_of_a_task(folder: Path, name: str = "broken") -> Path:
+    """A task like the example's, under a name of its own."""
     task = folder / name
     shutil.copytree(START, task)
+    edit(task / "task.toml", 'name = "woodshed/write-file"', f'name = "test/{name}"')
     return task
 
 
@@ -95,19 +97,28 @@ def test_an_error_is_an_object_for_programs(home: Path, tmp_path: Path) -> None:
     assert "nowhere" in json.loads(done.stdout)["error"]
 
 
-def test_an_image_that_does_not_exist_harms_no_neighbour(home: Path, tmp_path: Path) -> None:
-    """An attempt whose image is missing is invalid by environment, and the others finish."""
+def test_an_image_that_does_not_exist_is_named(home: Path, tmp_path: Path) -> None:
+    """A task whose image is no folder is refused with file, field and path."""
+    task = copy_of_a_task(tmp_path)
+    edit(task / "task.toml", 'image = "host"', f'image = "dir:{tmp_path}/nowhere"')
+    done = woodshed("run", task, "--agent", "oracle", home=home)
+    assert done.returncode == 2
+    assert "task.toml: woodshed.image" in done.stderr
+    assert "nowhere" in done.stderr
+
+
+def test_an_image_that_cannot_run_harms_no_neighbour(home: Path, tmp_path: Path) -> None:
+    """An attempt whose image has no shell is invalid by environment, and the others finish."""
     task = copy_of_a_task(tmp_path / "set")
-    (tmp_path / "root").mkdir()
-    edit(task / "task.toml", 'image = "host"', f'image = "dir:{tmp_path}/root"')
-    shutil.copytree(START, tmp_path / "set" / "sound")
-    done = woodshed("run", tmp_path / "set", "--agent", "oracle", "--json", home=home)
-    if done.returncode == 2:  # refused at load, by name: also a clear error
-        assert "image" in done.stderr
-        return
-    row = agent_row(json.loads(done.stdout.strip().splitlines()[-1]), "oracle")
+    (tmp_path / "hollow").mkdir()
+    edit(task / "task.toml", 'image = "host"', f'image = "dir:{tmp_path}/hollow"')
+    copy_of_a_task(tmp_path / "set", "sound")
+    summary = run_json(tmp_path / "set", "--agent", "oracle", home=home)
+    row = agent_row(summary, "oracle")
     assert row["invalid"] == {"environment": 1}
     assert row["passed"] == 1
+    shown = json.loads(woodshed("show", summary["run"], "--json", home=home).stdout)["results"]
+    assert "hollow" in next(r["detail"] for r in shown if not r["valid"])
 
 
 def test_a_hanging_verifier_is_invalid_when_the_reference_hangs_too(home: Path, tmp_path: Path) -> None:
@@ -117,7 +128,7 @@ def test_a_hanging_verifier_is_invalid_when_the_reference_hangs_too(home: Path, 
     text = (task / "task.toml").read_text()
     lines = [line for line in text.splitlines() if not line.startswith("timeout_sec")]
     (task / "task.toml").write_text("\n".join(lines).replace("[verifier]", "[verifier]\ntimeout_sec = 2.0"))
-    shutil.copytree(START, tmp_path / "set" / "sound")
+    copy_of_a_task(tmp_path / "set", "sound")
     summary = run_json(tmp_path / "set", "--agent", "oracle", "-c", "2", home=home)
     row = agent_row(summary, "oracle")
     assert row["invalid"] == {"verifier": 1}
