@@ -77,17 +77,12 @@ def by_path(changes: ChangeSet) -> dict[str, Change]:
     return found
 
 
-# -- commands ----------------------------------------------------------------------------------------------------------
-
-
 async def exec_reports_how_a_command_ended(engine: SandboxEngine) -> None:
     """Exit code, both streams and time are a command's own; a signal becomes 128+n."""
     async with opened(engine) as sandbox:
         result = await sandbox.exec("echo out; echo err >&2; exit 7")
         assert (result.exit_code, result.stdout, result.stderr) == (7, b"out\n", b"err\n")
-        assert not result.truncated
-        assert not result.timed_out
-        assert result.seconds > 0
+        assert (result.truncated, result.timed_out, result.oom_killed) == (False, False, False)
         assert (await sandbox.exec("kill -9 $$")).exit_code == 137
 
 
@@ -214,8 +209,6 @@ async def background_processes_live_until_killed(engine: SandboxEngine) -> None:
         process = await sandbox.start("sleep 604 & sleep 605; echo never")
         quick = await sandbox.start("exit 3")
         assert await quick.wait() == 3
-        await shell(sandbox, "for i in $(seq 100); do pgrep -f 'slee[p] 605' >/dev/null && exit; sleep 0.05; done"
-                             " 2>/dev/null || true")
         await process.kill()
         assert await process.wait() == 137
         await process.kill()
@@ -236,9 +229,6 @@ async def kill_all_leaves_nothing_running(engine: SandboxEngine) -> None:
 async def _sleepers(sandbox: Sandbox) -> str:
     """Command lines of the live processes inside, read without ps."""
     return await shell(sandbox, "for p in /proc/[0-9]*; do tr '\\0' ' ' <$p/cmdline; echo; done 2>/dev/null; true")
-
-
-# -- files -------------------------------------------------------------------------------------------------------------
 
 
 async def files_are_written_read_and_listed(engine: SandboxEngine) -> None:
@@ -420,9 +410,6 @@ async def a_forged_change_set_stays_inside(engine: SandboxEngine) -> None:
         assert list(Path(folder).iterdir()) == []
 
 
-# -- life --------------------------------------------------------------------------------------------------------------
-
-
 async def sandboxes_do_not_see_each_other(engine: SandboxEngine) -> None:
     """Files, processes, the loopback network and shared memory of one are not another's."""
     async with opened(engine) as one, opened(engine) as two:
@@ -469,8 +456,7 @@ async def close_ends_everything_at_once(engine: SandboxEngine) -> None:
     await sandbox.close()
     await _raises(SandboxDied, running)
     await _raises(SandboxDied, process.wait())
-    for doing in (sandbox.exec("true"), sandbox.read("/etc/hostname"), sandbox.write("x", b""), sandbox.kill_all(),
-                  sandbox.changes(MemoryBlobs())):
+    for doing in (sandbox.exec("true"), sandbox.read("x"), sandbox.kill_all(), sandbox.changes(MemoryBlobs())):
         await _raises(SandboxDied, doing)
 
 
@@ -504,13 +490,10 @@ async def run(engine: SandboxEngine, checks: Sequence[Check] = CHECKS) -> dict[s
     """The outcome of each check by name: None where it holds, else why not. Does not close the engine."""
     outcomes: dict[str, str | None] = {}
     for check in checks:
+        name = str(getattr(check, "__name__", check))
         try:
             await check(engine)
-            outcomes[_name(check)] = None
+            outcomes[name] = None
         except Exception as error:
-            outcomes[_name(check)] = f"{type(error).__name__}: {error}"
+            outcomes[name] = f"{type(error).__name__}: {error}"
     return outcomes
-
-
-def _name(check: Check) -> str:
-    return str(getattr(check, "__name__", check))

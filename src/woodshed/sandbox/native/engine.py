@@ -188,7 +188,7 @@ class NativeEngine:
     async def _prepare(self, opened: _Opened, spec: EnvironmentSpec) -> _Root:
         loop = asyncio.get_running_loop()
         if self._images is None:
-            self._images = Images(
+            self._images = Images(  # source distributions are built in boxes of ours
                 self._home, lambda job: asyncio.run_coroutine_threadsafe(run_build(self, job), loop).result())
         image = await _in_own_thread(self._images.prepare, spec)
         root = _Root(image.digest, image.lowers, image)

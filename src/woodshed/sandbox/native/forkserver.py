@@ -13,7 +13,15 @@ from woodshed.errors import EnvironmentFault
 from woodshed.sandbox.native.channel import Channel
 from woodshed.sandbox.native.inside import wire
 
-_BOOT = "import sys; sys.path.append(sys.argv[1]); from inside.server import main; main(int(sys.argv[2]), sys.argv[3])"
+# Parents are stand-ins: importing the real ones would load all of Woodshed into every box.
+_BOOT = """
+import sys
+for name in ("woodshed", "woodshed.sandbox", "woodshed.sandbox.native"):
+    package = sys.modules[name] = type(sys)(name)
+    package.__path__ = [sys.argv[1]]
+from woodshed.sandbox.native.inside.server import main
+main(int(sys.argv[2]), sys.argv[3])
+"""
 
 
 class ForkServer:

@@ -9,7 +9,7 @@ import errno
 import struct
 from collections.abc import Sequence
 
-from . import syscalls
+from woodshed.sandbox.native.inside import syscalls
 
 # include/uapi/linux/capability.h: what root of a box needs to install and own files, and to change user. No SETPCAP,
 # MKNOD, NET_RAW, SYS_CHROOT, SETFCAP, AUDIT_WRITE, which Docker also leaves.

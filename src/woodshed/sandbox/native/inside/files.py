@@ -11,7 +11,7 @@ import os
 import stat
 import termios
 
-from . import syscalls, wire
+from woodshed.sandbox.native.inside import syscalls, wire
 
 _SPARE = os.O_NONBLOCK | os.O_NOCTTY  # a FIFO or a terminal must neither hang nor adopt us
 _CHUNK = 1 << 20

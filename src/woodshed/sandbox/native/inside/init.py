@@ -19,7 +19,7 @@ import socket
 import time
 from typing import Any, NoReturn
 
-from . import confine, files, syscalls, wire
+from woodshed.sandbox.native.inside import confine, files, syscalls, wire
 
 # RLIMIT_LOCKS (include/uapi/asm-generic/resource.h) has been without effect since Linux 2.4 and is inherited: its soft
 # value marks which exec a process descends from. A program that sets it hides from a timeout, not from kill_all.

@@ -15,8 +15,8 @@ import stat
 from collections.abc import Sequence
 from typing import Any
 
-from . import syscalls
-from .syscalls import (
+from woodshed.sandbox.native.inside import syscalls
+from woodshed.sandbox.native.inside.syscalls import (
     ATTR_NODEV,
     ATTR_NOSUID,
     ATTR_RDONLY,

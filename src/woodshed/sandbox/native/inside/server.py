@@ -16,7 +16,7 @@ import socket
 import struct
 from typing import Any
 
-from . import confine, init, mounts, syscalls, wire
+from woodshed.sandbox.native.inside import confine, init, mounts, syscalls, wire
 
 
 def main(channel_fd: int, dev: str) -> None:
