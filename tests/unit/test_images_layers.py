@@ -32,8 +32,11 @@ import sys, time
 from pathlib import Path
 from woodshed.sandbox.images.layers import Layers
 def fill(layer):
-    (layer / "half").write_text("half")
-    (layer / "half").parent.chmod(0)
+    (layer / "half").mkdir()
+    (layer / "half/file").write_text("half")
+    (layer / "link").symlink_to(sys.argv[2])
+    for path in (layer / "half", layer, layer.parent):
+        path.chmod(0)
     print("writing", flush=True)
     time.sleep(600)
 Layers(Path(sys.argv[1])).make("stuck", fill)
@@ -73,7 +76,9 @@ def test_a_layer_is_filled_once_by_processes_that_ask_together(tmp_path: Path) -
 
 def test_what_a_killed_writer_left_is_swept_and_a_live_one_is_not(tmp_path: Path) -> None:
     """A scratch directory stays as long as its writer lives, whoever opens the store, and goes after its death."""
-    writer = subprocess.Popen([sys.executable, "-c", STUCK, str(tmp_path)], stdout=subprocess.PIPE)
+    host = tmp_path / "host"
+    host.mkdir(mode=0o500)
+    writer = subprocess.Popen([sys.executable, "-c", STUCK, str(tmp_path), str(host)], stdout=subprocess.PIPE)
     assert writer.stdout is not None
     try:
         assert writer.stdout.readline() == b"writing\n"
@@ -85,6 +90,7 @@ def test_what_a_killed_writer_left_is_swept_and_a_live_one_is_not(tmp_path: Path
     assert layers.sweep() == 1
     assert not scratch(layers)
     assert layers.find("stuck") is None
+    assert stat.S_IMODE(host.stat().st_mode) == 0o500  # a link in it was not followed
     assert layers.make("stuck", lambda layer: None).is_dir()
 
 

@@ -187,9 +187,13 @@ class Layers:
 
 def _remove(path: Path) -> None:
     """Remove a tree of our own, also where a directory in it lacks write or search permission."""
-    for directory, _, _ in os.walk(path):
-        with suppress(OSError):
-            os.chmod(directory, 0o700)  # noqa: PTH101 (os.walk yields strings)
+    # A directory is opened up before the walk enters it. Links are left alone: chmod would follow them.
+    with suppress(OSError):
+        path.chmod(0o700)
+    for directory, folders, _ in os.walk(path):
+        for child in (Path(directory, name) for name in folders):
+            if not child.is_symlink() and child.stat().st_mode & 0o700 != 0o700:
+                child.chmod(0o700)
     shutil.rmtree(path, ignore_errors=True)
 
 
