@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from woodshed.errors import ModelRefused
 from woodshed.harness.clip import clip
 from woodshed.harness.dialects import Dialect, Reading
 from woodshed.harness.limits import CHARS_PER_TOKEN
@@ -21,21 +22,32 @@ class Conversation:
     """The messages of one attempt, and what was made of the answers."""
 
     def __init__(self, acting: Acting, dialect: Dialect, tools: list[ToolSpec]) -> None:
-        self._acting, self.dialect = acting, dialect
-        self._tools = tuple(dialect.offers(tools))
-        self._tool_chars = len(json.dumps([[tool.description, dict(tool.parameters)] for tool in self._tools]))
-        self._reading = Reading()
-        self._turn = 0
-        self._acted = self._worked = False
+        self._acting, self._specs = acting, tools
         model = acting.agent.model
         self._window = model.context_tokens if model else None
         self._most = model.sampling.max_tokens if model else 2048
         self._chars_per_token = CHARS_PER_TOKEN
-        self.messages: list[Message] = []
-        workdir = acting.task.environment.workdir
+        self._reading = Reading()
+        self._turn = 0
+        self._acted = self._worked = False
+        self._begin(dialect)
+
+    def _begin(self, dialect: Dialect) -> None:
+        self.dialect, self.messages = dialect, list[Message]()
+        self._tools = tuple(dialect.offers(self._specs))
+        self._tool_chars = len(json.dumps([[tool.description, dict(tool.parameters)] for tool in self._tools]))
+        workdir = self._acting.task.environment.workdir
         self._say("system", f"You are a coding agent working in a Linux shell, in the directory {workdir}.\n"
-                            f"{dialect.manual(tools)}")
-        self._say("user", acting.task.instruction)
+                            f"{dialect.manual(self._specs)}")
+        self._say("user", self._acting.task.instruction)
+
+    def fall_back(self, refusal: ModelRefused) -> bool:
+        """Begin again in the dialect for servers that take no tools; False when this cannot be why it refused."""
+        if self._turn or self.dialect.fallback is None:
+            return False
+        self._acting.emit(EventKind.NOTE, {"text": f"the server takes no tools, going on in text: {refusal}"})
+        self._begin(self.dialect.fallback)
+        return True
 
     def request(self, tokens_left: int | None) -> ModelRequest:
         """The next request, made to fit the window where it is known."""

@@ -16,7 +16,7 @@ from woodshed.harness.pace import Pace
 from woodshed.harness.stuck import Repeats
 from woodshed.harness.tools import DEFAULT_TOOLS, Maker
 from woodshed.interfaces import Acting, ModelClient, ModelResponse
-from woodshed.model import EventKind, StopReason, ToolCall
+from woodshed.model import StopReason, ToolCall
 
 REMINDERS = 2
 
@@ -34,53 +34,48 @@ class Loop:
         """Why it ended. Raises UsageError without a model, ModelFault, HarnessFault, and the sandbox's faults."""
         if acting.model is None:
             raise UsageError("the agent 'loop' needs a model", field="model", remedy="Give one with --model.")
-        meter = Meter(acting)
+        meter, pace, repeats, idle = Meter(acting), Pace(), Repeats(), 0
         hands = Hands(acting, self._tools, meter)
-        talk = _conversation(acting, hands, dialects.named(acting.agent.dialect))
-        repeats, pace, idle = Repeats(), Pace(), 0
+        talk = Conversation(acting, dialects.named(acting.agent.dialect), [t.spec for t in hands.tools.values()])
         while (stop := meter.reached()) is None:
-            try:
-                response = await _ask(acting.model, talk, meter, pace)
-            except ContextExceeded:
-                if not talk.shrink():
-                    return StopReason.CONTEXT
-                continue
-            except ModelRefused as refusal:
-                if acting.usage.turns or talk.dialect.fallback is None:
-                    raise
-                acting.emit(EventKind.NOTE, {"text": f"the server takes no tools, going on in text: {refusal}"})
-                talk = _conversation(acting, hands, talk.dialect.fallback)
-                continue
-            if response is None:
-                return StopReason.WALL
+            response = await _ask(acting.model, talk, meter, pace)
+            if isinstance(response, StopReason):
+                return response
             reading = talk.hear(response)
-            if not reading.calls:
-                if talk.over():
-                    return StopReason.FINISHED
-                if (idle := idle + 1) > REMINDERS:
-                    return StopReason.NO_ACTION
+            if reading.calls:
+                idle = 0
+                if (end := await _carry_out(reading.calls, talk, hands, meter, repeats)) is not None:
+                    return end
+            elif talk.over():
+                return StopReason.FINISHED
+            elif (idle := idle + 1) > REMINDERS:
+                return StopReason.NO_ACTION
+            else:
                 talk.remind()
-                continue
-            idle = 0
-            if (end := await _carry_out(reading.calls, talk, hands, meter, repeats)) is not None:
-                return end
         return stop
 
 
-async def _ask(model: ModelClient, talk: Conversation, meter: Meter, pace: Pace) -> ModelResponse | None:
-    """The answer, or None when the wall came first. Raises ModelUnreachable when the endpoint is dead, not slow."""
-    request, started = talk.request(meter.tokens_left()), time.monotonic()
-    try:
-        async with asyncio.timeout(meter.call_s()):
-            response = await model.call(request)
-    except TimeoutError as late:
-        fault = pace.verdict(time.monotonic() - started, request.max_tokens or 0, late)
-        if fault is not None:
-            raise fault from None
-        return None
-    pace.answered(response, time.monotonic() - started)
-    meter.turn(response, talk.size())
-    return response
+async def _ask(model: ModelClient, talk: Conversation, meter: Meter, pace: Pace) -> ModelResponse | StopReason:
+    """The answer, or why there can be none. Raises a ModelFault; a dead endpoint is one, a slow model is not."""
+    while True:
+        request, started = talk.request(meter.tokens_left()), time.monotonic()
+        try:
+            async with asyncio.timeout(meter.call_s()):
+                response = await model.call(request)
+        except ContextExceeded:
+            if not talk.shrink():
+                return StopReason.CONTEXT
+        except ModelRefused as refusal:
+            if not talk.fall_back(refusal):
+                raise
+        except TimeoutError as late:
+            if (fault := pace.verdict(time.monotonic() - started, request.max_tokens or 0, late)) is not None:
+                raise fault from None
+            return StopReason.WALL
+        else:
+            pace.answered(response, time.monotonic() - started)
+            meter.turn(response, talk.size())
+            return response
 
 
 async def _carry_out(
@@ -97,7 +92,3 @@ async def _carry_out(
         if repeats.hopeless:
             return StopReason.STUCK
     return None
-
-
-def _conversation(acting: Acting, hands: Hands, dialect: dialects.Dialect) -> Conversation:
-    return Conversation(acting, dialect, [tool.spec for tool in hands.tools.values()])
