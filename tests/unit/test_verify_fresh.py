@@ -146,6 +146,33 @@ async def test_a_verifier_that_fails_by_itself_is_at_fault(
         await bench.judge(task, "true")
 
 
+@pytest.mark.parametrize("hook", [
+    "rm -rf /logs/verifier; exit 0",
+    "rm -rf /logs/verifier; ln -s verifier /logs/verifier; exit 0",
+    "rm -rf /logs/verifier; touch /logs/verifier; exit 1",
+    "rm -rf /logs; exit 0",
+    "mkdir /logs/verifier/junit.xml; exit 1",
+    "mkfifo /logs/verifier/junit.xml; exit 1",
+    "ln -s /dev/zero /logs/verifier/junit.xml; exit 0",
+    "head -c 20000000 /dev/zero > /logs/verifier/junit.xml; exit 1",
+    "truncate -s 1T /logs/verifier/junit.xml; exit 1",
+    "echo '<testsuites>' > /logs/verifier/junit.xml; exit 1",
+    "cd /logs/verifier; seq 20000 | xargs touch; exit 1",
+    "kill -9 -1; exit 1",
+    "kill -9 1; kill -9 $PPID; kill -9 $$",
+    "rm -rf /workspace /tests; exit 1",
+    "chmod 000 /logs/verifier /tests; exit 1",
+    ":(){ :|:& };:; sleep 0.2; exit 1",
+])
+async def test_no_hook_of_the_agent_makes_its_attempt_invalid(bench: Bench, tmp_path: Path, hook: str) -> None:
+    """Whatever code of the agent does to the verifier's box while the tests run, the verdict is valid with total 0."""
+    task = quick(tmp_path, "[ -e hook ] && . ./hook\n" + QUICK, timeout_s=20.0)
+    verdict = await bench.judge(task, f"echo yes > answer; cat > hook <<'HOOK'\n{hook}\nHOOK\n")
+    assert verdict.total == 0.0
+    assert verdict.flags
+    assert verdict.cause in (Cause.AGENT, Cause.TAMPER)
+
+
 async def test_the_control_runs_once(bench: Bench, tmp_path: Path) -> None:
     """Many suspicious attempts of one task at once share one control run."""
     count = tmp_path / "count"

@@ -106,6 +106,13 @@ def test_a_link_can_shadow_too() -> None:
     assert touch("/workspace/data", kind=ChangeKind.SYMLINK) is None
 
 
+@pytest.mark.parametrize("kind", [ChangeKind.SYMLINK, ChangeKind.FILE, ChangeKind.DELETED])
+def test_the_workdir_stays_a_folder(kind: ChangeKind) -> None:
+    """Nothing takes the place of the workdir itself."""
+    assert touch("/workspace", kind=kind) is Touch.CONTROL
+    assert touch("/workspace", kind=ChangeKind.OPAQUE) is None
+
+
 def test_partly_steering_files_are_merged() -> None:
     """pyproject.toml and package.json are work with a steering part; deleting the top one is a control."""
     assert touch("/workspace/pyproject.toml") is Touch.MERGED

@@ -8,9 +8,9 @@ import tomllib
 from collections.abc import Callable
 from typing import Any
 
-# [tool.X] tables that test runners and what they load read. [tool.hatch.envs] and [tool.poe] name test commands.
-TOML_TOOLS = ("pytest", "coverage", "tox", "nox", "hatch", "poe", "pdm", "poetry-plugin-run")
-JSON_KEYS = ("scripts", "jest", "vitest", "mocha", "ava", "tap", "nyc", "c8", "imports", "packageManager")
+# [tool.X] tables that test runners and their plugins read: these, and whatever starts with pytest.
+TOML_TOOLS = ("coverage", "tox")
+JSON_KEYS = ("scripts", "jest", "vitest", "mocha", "ava", "tap", "nyc", "c8")
 _HEADER = re.compile(r"^[ \t]*\[{1,2}[ \t]*(?P<name>[^\[\]#]+?)[ \t]*\]{1,2}[ \t]*(?:#.*)?$")
 
 Merge = Callable[[bytes | None, bytes], bytes | None]
@@ -63,16 +63,20 @@ def _toml(start: bytes | None, new: bytes) -> bytes | None:
     return text.encode()
 
 
+def _steers(tool: str) -> bool:
+    return tool in TOML_TOOLS or tool.startswith("pytest")
+
+
 def _steering(table: dict[str, Any]) -> dict[str, Any]:
     tools = table.get("tool", {})
-    return {name: tools[name] for name in TOML_TOOLS if name in tools} if isinstance(tools, dict) else {}
+    return {name: value for name, value in tools.items() if _steers(name)} if isinstance(tools, dict) else {}
 
 
 def _rest(table: dict[str, Any]) -> dict[str, Any]:
     tools = table.get("tool", {})
     if not isinstance(tools, dict):
         return table
-    kept = {name: value for name, value in tools.items() if name not in TOML_TOOLS}
+    kept = {name: value for name, value in tools.items() if not _steers(name)}
     return {**{key: value for key, value in table.items() if key != "tool"}, **({"tool": kept} if kept else {})}
 
 
@@ -82,7 +86,7 @@ def _blocks(text: str) -> list[tuple[bool, str]]:
     for line in text.splitlines(keepends=True):
         if (header := _HEADER.match(line.rstrip("\r\n"))) is not None:
             parts = [part.strip().strip("\"'") for part in header["name"].split(".")]
-            blocks.append((parts[0] == "tool" and len(parts) > 1 and parts[1] in TOML_TOOLS, []))
+            blocks.append((parts[0] == "tool" and len(parts) > 1 and _steers(parts[1]), []))
         blocks[-1][1].append(line)
     return [(steering, "".join(lines)) for steering, lines in blocks]
 

@@ -101,6 +101,8 @@ class Rules:
         if any(beneath(path, place) for place in LOCKED) or self._system(path):
             return Touch.CONTROL
         relative = path[len(self.workdir.rstrip("/")) + 1 :] if beneath(path, self.workdir) else path[1:]
+        if path == self.workdir and change.kind not in (ChangeKind.DIRECTORY, ChangeKind.OPAQUE):
+            return Touch.CONTROL  # a link in the place of the workdir would lead everything elsewhere
         if CACHE.fullmatch(relative):
             return Touch.CACHE
         if change.kind in (ChangeKind.DIRECTORY, ChangeKind.OPAQUE):

@@ -9,11 +9,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
-from woodshed.interfaces import BlobSink, ExecResult, Sandbox, SandboxEngine
-from woodshed.model import ChangeKind, ChangeSet, EnvironmentSpec, Framework, SandboxPolicy, Task, Upload
-from woodshed.verify.canary import Canary, framework_of, make_canary
+from woodshed.errors import VerifierFault
+from woodshed.interfaces import BlobSink, Emit, ExecResult, Sandbox, SandboxEngine
+from woodshed.model import ChangeKind, ChangeSet, EnvironmentSpec, EventKind, Framework, SandboxPolicy, Task, Upload
+from woodshed.verify.canary import framework_of, make_canary
+from woodshed.verify.filter import Filtered, filtered
 from woodshed.verify.judge import Demands, Facts, Found, would_pass
 from woodshed.verify.poison import Poison
+from woodshed.verify.protect import Rules
 from woodshed.verify.reports import (
     MAX_REPORT_BYTES,
     MAX_REWARD_BYTES,
@@ -33,23 +36,63 @@ _LARGE = 200_000  # bytes of a report beyond which parsing leaves the event loop
 _READERS = {"junit.xml": read_junit, "ctrf.json": read_ctrf}
 
 
-@dataclass(slots=True)
+_FEW = 30  # changes up to here are filtered at once, more in a thread
+
+
+@dataclass(frozen=True, slots=True)
 class Ran:
-    """One run of test.sh: its facts, its output, and the image it ran on."""
+    """One run of test.sh: its facts, what was asked of it, its output, and the image it ran on."""
 
     facts: Facts
+    demands: Demands
     output: bytes
     image_digest: str
 
 
-async def run(task: Task, changes: ChangeSet, blobs: BlobSink, engine: SandboxEngine,
-               poison: Poison | None = None) -> tuple[Ran, Demands]:
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One verification: of which task, with which contents, where, and where it is recorded."""
+
+    task: Task
+    blobs: BlobSink
+    engine: SandboxEngine
+    emit: Emit
+
+    def record(self, name: str, ran: Ran, work: Filtered, flags: tuple[str, ...] = ()) -> None:
+        """Append the event of one run: ``name`` is verify, poison or control."""
+        facts = ran.facts
+        self.emit(EventKind.VERIFIER, {
+            "run": name,
+            "exit_code": facts.exit_code,
+            "seconds": round(facts.seconds, 3),
+            "report": facts.report.format if facts.report else "reward" if facts.reward else facts.found.value,
+            "output_blob": self.blobs.put(ran.output),
+            "touched": [f"{touch}: {path}" for path, touch in work.touched[:100]],
+            "flags": list(flags),
+        })
+
+
+async def restorable(case: Case, changes: ChangeSet) -> Filtered:
+    """What of ``changes`` a run may restore. Raises VerifierFault for a protected pattern that is none."""
+    start = Start.of(case.task.environment)
+    try:
+        rules = Rules.of(case.task, start.exists)
+    except ValueError as error:
+        raise VerifierFault(f"{case.task.id}: [woodshed] protected: {error}") from None
+    if len(changes.changes) <= _FEW:
+        return filtered(changes, rules, start, case.blobs)
+    return await asyncio.to_thread(filtered, changes, rules, start, case.blobs)
+
+
+async def run(case: Case, changes: ChangeSet, poison: Poison | None = None) -> Ran:
     """One fresh sandbox, one run of test.sh, what it left. Nothing of the sandbox outlives this."""
+    task = case.task
     expected = task.verifier.expected_tests
     framework = framework_of(task.verifier) if expected else None
     canary = make_canary(framework, expected) if framework is not None else None
+    demands = Demands(expected, task.verifier.rewards, canary.name if canary else "")
     spec = with_folder(task.environment, task.verifier.tests, TESTS)
-    sandbox = await engine.create(spec, policy_of(task), restore=(changes, blobs))
+    sandbox = await case.engine.create(spec, policy_of(task), restore=(changes, case.blobs))
     try:
         await sandbox.write(_MARK, b"")
         if canary is not None:
@@ -60,18 +103,14 @@ async def run(task: Task, changes: ChangeSet, blobs: BlobSink, engine: SandboxEn
                                     env=task.verifier.env, timeout_s=task.verifier.timeout_s)
         # What still runs could rewrite the report between two reads.
         await sandbox.kill_all()
-        facts, demands = await _facts(sandbox, result, framework), _demands(task, canary)
+        facts = await _facts(sandbox, result, framework)
         if canary is not None and would_pass(facts, demands):
             written = {canary.file: canary.content, **(poison.files if poison else {})}
             facts = replace(facts, rewritten=await _rewritten(sandbox, task, written))
     finally:
         await sandbox.close()
     output = result.stdout + (b"\n--- stderr ---\n" + result.stderr if result.stderr else b"")
-    return Ran(facts, output, sandbox.image_digest), demands
-
-
-def _demands(task: Task, canary: Canary | None) -> Demands:
-    return Demands(task.verifier.expected_tests, task.verifier.rewards, canary.name if canary else "")
+    return Ran(facts, demands, output, sandbox.image_digest)
 
 
 def with_folder(environment: EnvironmentSpec, source: Path, target: str) -> EnvironmentSpec:
@@ -95,7 +134,7 @@ async def _facts(sandbox: Sandbox, result: ExecResult, framework: Framework | No
         names = ("reward.json", "reward.txt")
     found, name, content = await _found(sandbox, names)
     facts = Facts(exit_code=result.exit_code, timed_out=result.timed_out, oom_killed=result.oom_killed, found=found,
-                  seconds=result.seconds, detail=name if found is Found.FORGED else "")
+                  seconds=result.seconds, detail=name if content is None else "")
     if content is None:
         return facts
     if len(content) > _LARGE:
@@ -106,8 +145,8 @@ async def _facts(sandbox: Sandbox, result: ExecResult, framework: Framework | No
 async def _found(sandbox: Sandbox, names: Sequence[str]) -> tuple[Found, str, bytes | None]:
     try:
         entries = {entry.name: entry for entry in await sandbox.list(LOGS)}
-    except (FileNotFoundError, NotADirectoryError):
-        return Found.FORGED, f"{LOGS} is gone or no folder", None
+    except OSError as error:
+        return Found.FORGED, f"{LOGS}: {error.strerror or error}", None
     for name in names:
         if (entry := entries.get(name)) is None:
             continue

@@ -1,23 +1,19 @@
-"""FreshVerifier: captured changes in, verdict out. The I/O around filter → run → judge, and the control run."""
+"""FreshVerifier: captured changes in, verdict out. Filter → run → judge, and the runs that settle a doubt."""
 
 from __future__ import annotations
 
 import asyncio
-import shlex
 from dataclasses import dataclass, field
 
 from woodshed.errors import Cause, EnvironmentFault, ImageFault, SandboxDied, Unsupported, VerifierFault
 from woodshed.interfaces import BlobSink, Emit, SandboxEngine
-from woodshed.model import Assurance, ChangeSet, EventKind, Task, Valid
+from woodshed.model import Assurance, ChangeSet, Task, Valid
 from woodshed.verify.canary import framework_of
-from woodshed.verify.filter import Filtered, filtered
-from woodshed.verify.judge import Demands, Facts, Found, Ruling, judge, judge_poison
+from woodshed.verify.control import control_run
+from woodshed.verify.filter import Filtered
+from woodshed.verify.judge import Ruling, judge, judge_poison
 from woodshed.verify.poison import make_poison
-from woodshed.verify.protect import Rules
-from woodshed.verify.run import Ran, policy_of, run, with_folder
-from woodshed.verify.start import Start
-
-SOLUTION = "/solution"
+from woodshed.verify.run import Case, restorable, run
 
 
 @dataclass(slots=True)
@@ -43,125 +39,69 @@ class FreshVerifier:
 
     async def verify(self, task: Task, changes: ChangeSet, blobs: BlobSink, engine: SandboxEngine, emit: Emit) -> Valid:
         """The verdict on ``changes``. Raises VerifierFault where the control run fails as well; engine faults pass."""
+        case = Case(task, blobs, engine, emit)
         if changes.over_limit is not None:
-            return _over(changes.over_limit)
-        work = await _filter(task, changes, blobs)
+            return _over(task, changes.over_limit)
+        work = await restorable(case, changes)
         try:
-            ruling, digest = await self._judged(task, work, blobs, engine, emit)
+            ruling = await _judged(case, work)
         except EnvironmentFault as fault:
             if isinstance(fault, ImageFault | SandboxDied | Unsupported) or not changes.changes:
                 raise
-            # The world opened without the agent's changes; does it still? Then they closed it.
-            ruling, digest = _unopened(task, work, fault), ""
-            if await self._control(task, "", blobs, engine) is not None:
+            # Without the agent's changes the world opens? Then they are what keeps it shut.
+            if await self._control(case, "") is not None:
                 raise
-            return ruling.verdict
-        if ruling.suspicious and (broken := await self._control(task, digest, blobs, engine)) is not None:
-            raise VerifierFault(f"{task.id}: {ruling.verdict.detail}; and without the agent: {broken}")
-        if self._poison and ruling.verdict.passed and task.verifier.expected_tests:
-            return await self._poisoned(task, work, ruling.verdict, blobs, engine, emit)
-        return ruling.verdict
-
-    async def _judged(self, task: Task, work: Filtered, blobs: BlobSink, engine: SandboxEngine,
-                      emit: Emit) -> tuple[Ruling, str]:
-        ran, demands = await run(task, work.changes, blobs, engine)
-        ruling = judge(ran.facts, demands, touched=work.flags, control=work.control, image_digest=ran.image_digest)
-        _record(emit, ran, blobs, work, ruling.verdict.flags)
-        return ruling, ran.image_digest
-
-    async def _poisoned(self, task: Task, work: Filtered, verdict: Valid, blobs: BlobSink, engine: SandboxEngine,
-                        emit: Emit) -> Valid:
-        poison = make_poison(task.verifier, framework_of(task.verifier))
-        if poison is None:  # no test whose body we can make false: the assurance stays what it is
-            return verdict
-        ran, demands = await run(task, work.changes, blobs, engine, poison)
-        verdict = judge_poison(verdict, ran.facts, demands, poison.ids)
-        _record(emit, ran, blobs, work, verdict.flags)
+            return _unopened(task, work, fault)
+        verdict = ruling.verdict
+        if ruling.suspicious and (broken := await self._control(case, verdict.image_digest)) is not None:
+            raise VerifierFault(f"{task.id}: {verdict.detail}; and without the agent: {broken}")
+        if self._poison and verdict.passed and task.verifier.expected_tests:
+            return await _poisoned(case, work, verdict)
         return verdict
 
-    async def _control(self, task: Task, digest: str, blobs: BlobSink, engine: SandboxEngine) -> str | None:
+    async def _control(self, case: Case, digest: str) -> str | None:
         """What is wrong with the verifier itself, None when it judges its own reference (or start) as it should."""
-        control = self._controls.setdefault((task.digest, digest), _Control())
+        control = self._controls.setdefault((case.task.digest, digest), _Control())
         async with control.lock:
             if not control.settled:
-                control.fault = await _control_run(task, blobs, engine)
+                control.fault = await control_run(case)
                 control.settled = True
         return control.fault
 
 
-def _over(limit: str) -> Valid:
-    return Valid(rewards={"reward": 0.0}, total=0.0, cause=Cause.BUDGET, flags=(f"over:{limit}",),
-                 assurance=Assurance.REPORT_ONLY, detail=f"the changes are over the declared {limit}; no test was run")
+async def _judged(case: Case, work: Filtered) -> Ruling:
+    ran = await run(case, work.changes)
+    ruling = judge(ran.facts, ran.demands, touched=work.flags, control=work.control, image_digest=ran.image_digest)
+    case.record("verify", ran, work, ruling.verdict.flags)
+    return ruling
 
 
-def _unopened(task: Task, work: Filtered, fault: EnvironmentFault) -> Ruling:
+async def _poisoned(case: Case, work: Filtered, verdict: Valid) -> Valid:
+    spec = case.task.verifier
+    poison = make_poison(spec, framework_of(spec))
+    if poison is None:  # no test whose body we can make false: the assurance stays what it is
+        return verdict
+    ran = await run(case, work.changes, poison)
+    verdict = judge_poison(verdict, ran.facts, ran.demands, poison.ids)
+    case.record("poison", ran, work, verdict.flags)
+    return verdict
+
+
+def _over(task: Task, limit: str) -> Valid:
+    return _unrun(task, Cause.BUDGET, (f"over:{limit}",),
+                  f"the changes are over the declared {limit}; no test was run")
+
+
+def _unopened(task: Task, work: Filtered, fault: EnvironmentFault) -> Valid:
     """The agent's changes keep the sandbox from opening (its setup fails with them)."""
     cause = Cause.TAMPER if work.control else Cause.AGENT
+    return _unrun(task, cause, ("setup_failed", *work.flags), f"with these changes: {fault}")
+
+
+def _unrun(task: Task, cause: Cause, flags: tuple[str, ...], detail: str) -> Valid:
     assurance = Assurance.CANARY if task.verifier.expected_tests else Assurance.REPORT_ONLY
-    return Ruling(Valid(rewards={"reward": 0.0}, total=0.0, cause=cause, flags=("setup_failed", *work.flags),
-                        assurance=assurance, detail=f"with these changes: {fault}"))
-
-
-async def _filter(task: Task, changes: ChangeSet, blobs: BlobSink) -> Filtered:
-    start = Start.of(task.environment)
-    try:
-        rules = Rules.of(task, start.exists)
-    except ValueError as error:
-        raise VerifierFault(f"{task.id}: [woodshed] protected: {error}") from None
-    return await asyncio.to_thread(filtered, changes, rules, start, blobs)
-
-
-def _record(emit: Emit, ran: Ran, blobs: BlobSink, work: Filtered, flags: tuple[str, ...]) -> None:
-    facts = ran.facts
-    emit(EventKind.VERIFIER, {
-        "exit_code": facts.exit_code,
-        "seconds": round(facts.seconds, 3),
-        "report": facts.report.format if facts.report else "reward" if facts.reward else facts.found.value,
-        "output_blob": blobs.put(ran.output),
-        "touched": [f"{touch}: {path}" for path, touch in work.touched[:100]],
-        "flags": list(flags),
-    })
-
-
-async def _control_run(task: Task, blobs: BlobSink, engine: SandboxEngine) -> str | None:
-    """Judge what no agent made: the reference solution where there is one, else the untouched start."""
-    if task.solution is None:
-        ran, demands = await run(task, ChangeSet(), blobs, engine)
-        return _start_fault(ran.facts, demands)
-    changes = await _reference(task, blobs, engine)
-    if isinstance(changes, str):
-        return changes
-    ran, demands = await run(task, (await _filter(task, changes, blobs)).changes, blobs, engine)
-    verdict = judge(ran.facts, demands).verdict
-    if verdict.passed:
-        return None
-    return f"the reference fails too ({', '.join(verdict.flags) or verdict.detail})"
-
-
-def _start_fault(facts: Facts, demands: Demands) -> str | None:
-    """None when an untouched start gets an answer of the kind it should: the verifier runs and reports."""
-    if facts.timed_out or facts.found is not Found.FRESH:
-        return f"the untouched start gets no verdict (exit status {facts.exit_code}, report {facts.found})"
-    if not demands.expected or facts.report is None:
-        return None
-    flags = judge(facts, demands).verdict.flags
-    odd = [flag for flag in flags if flag.startswith(("tamper:", "canary", "exit"))]
-    return f"the untouched start gets {', '.join(odd)}" if odd else None
-
-
-async def _reference(task: Task, blobs: BlobSink, engine: SandboxEngine) -> ChangeSet | str:
-    """What the reference solution changes, or why it does not end well."""
-    assert task.solution is not None
-    sandbox = await engine.create(with_folder(task.environment, task.solution, SOLUTION), policy_of(task))
-    try:
-        result = await sandbox.exec(["bash", f"{SOLUTION}/solve.sh"], cwd=task.environment.workdir,
-                                    env=task.solution_env, timeout_s=task.agent_timeout_s)
-        if result.timed_out:
-            return f"{shlex.quote(str(task.solution))}/solve.sh did not end within {task.agent_timeout_s:.0f} s"
-        await sandbox.kill_all()
-        return await sandbox.changes(blobs, roots=task.verifier.capture or (task.environment.workdir,))
-    finally:
-        await sandbox.close()
+    return Valid(rewards={**dict.fromkeys(task.verifier.rewards), "reward": 0.0}, total=0.0, cause=cause, flags=flags,
+                 assurance=assurance, detail=detail)
 
 
 __all__ = ["FreshVerifier"]

@@ -1,0 +1,58 @@
+"""The control run: what the verifier says where no agent had a hand in it."""
+
+from __future__ import annotations
+
+from woodshed.model import ChangeSet
+from woodshed.verify.judge import Demands, Facts, Found, judge
+from woodshed.verify.run import Case, policy_of, restorable, run, with_folder
+
+SOLUTION = "/solution"
+_TAIL_BYTES = 300
+
+
+async def control_run(case: Case) -> str | None:
+    """None when the verifier works: the reference solution passes, or an untouched start gets its report.
+
+    Otherwise what is wrong, for people. Raises what the engine raises.
+    """
+    changes = await _reference(case)
+    if isinstance(changes, str):
+        return changes
+    work = await restorable(case, changes)
+    ran = await run(case, work.changes)
+    case.record("control", ran, work)
+    fault = _reference_fault(ran.facts, ran.demands) if case.task.solution else _start_fault(ran.facts, ran.demands)
+    return fault and f"{fault}; its output ends: {ran.output[-_TAIL_BYTES:].decode(errors='replace').strip()!r}"
+
+
+def _reference_fault(facts: Facts, demands: Demands) -> str | None:
+    verdict = judge(facts, demands).verdict
+    return None if verdict.passed else f"the reference fails too ({', '.join(verdict.flags) or verdict.detail})"
+
+
+def _start_fault(facts: Facts, demands: Demands) -> str | None:
+    """None when an untouched start gets an answer of the kind it should: the verifier runs and reports."""
+    if facts.timed_out or facts.found is not Found.FRESH:
+        return f"the untouched start gets no verdict (exit status {facts.exit_code}, report {facts.found})"
+    if not demands.expected:
+        return None
+    flags = judge(facts, demands).verdict.flags
+    odd = [flag for flag in flags if flag.startswith(("tamper:", "canary", "exit"))]
+    return f"the untouched start gets {', '.join(odd)}" if odd else None
+
+
+async def _reference(case: Case) -> ChangeSet | str:
+    """What the reference solution changes (nothing where there is none), or why it does not come to an end."""
+    task = case.task
+    if task.solution is None:
+        return ChangeSet()
+    sandbox = await case.engine.create(with_folder(task.environment, task.solution, SOLUTION), policy_of(task))
+    try:
+        result = await sandbox.exec(["bash", f"{SOLUTION}/solve.sh"], cwd=task.environment.workdir,
+                                    env=task.solution_env, timeout_s=task.agent_timeout_s)
+        if result.timed_out:
+            return f"the reference did not end within {task.agent_timeout_s:.0f} s"
+        await sandbox.kill_all()
+        return await sandbox.changes(case.blobs, roots=task.verifier.capture or (task.environment.workdir,))
+    finally:
+        await sandbox.close()
