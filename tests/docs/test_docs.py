@@ -1,0 +1,82 @@
+"""The documents tell the truth: commands exist, settings are listed, files are there, figures were measured."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import typer.main
+from click import Group
+
+from woodshed import plugins, settings
+from woodshed.cli.app import app
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([ROOT / "README.md", ROOT / "ARCHITECTURE.md", *(ROOT / "docs").glob("*.md")])
+FIGURE = re.compile(r"\d(?:[\d.,]*\d)?\s?(?:×|ms\b|(?:attempts|tokens|cycles)?/s\b)")
+SOURCE = re.compile(r"<!-- ([\w./-]+\.json) ([\w.]+) -->")
+COMMAND = re.compile(r"^(?:\$ )?woodshed ((?:[a-z][a-z-]*)(?: [a-z][a-z-]*)*)", re.MULTILINE)
+ids = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+
+
+@ids
+def test_every_command_in_the_documents_exists(page: Path) -> None:
+    """A ``woodshed …`` line in a code block names a command that the command line has."""
+    blocks = re.findall(r"```(?:\w*)\n(.*?)```", page.read_text(), re.DOTALL)
+    for words in (match.group(1).split() for block in blocks for match in COMMAND.finditer(block)):
+        current: object = typer.main.get_command(app)
+        for word in words:
+            if not isinstance(current, Group):
+                break
+            assert word in current.commands, f"{page.name}: woodshed {' '.join(words)}"
+            current = current.commands[word]
+
+
+@ids
+def test_every_link_to_a_file_leads_somewhere(page: Path) -> None:
+    """A relative link in a document names a file of the repository."""
+    for target in re.findall(r"\]\(([^)#:]+?)(?:#[^)]*)?\)", page.read_text()):
+        assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+@ids
+def test_every_figure_of_speed_was_measured(page: Path) -> None:
+    """A line with a ratio, milliseconds or a rate names the result file and key that hold the same figure."""
+    for number, line in enumerate(page.read_text().splitlines(), 1):
+        if not FIGURE.search(line):
+            continue
+        source = SOURCE.search(line)
+        assert source, f"{page.name}:{number}: a figure without a result file: {line}"
+        value: object = json.loads((ROOT / "benchmarks" / "results" / source.group(1)).read_text())
+        for key in source.group(2).split("."):
+            assert isinstance(value, dict)
+            value = value[key]
+        assert isinstance(value, int | float)
+        told = [float(text) for text in re.findall(r"\d+(?:\.\d+)?", line[: source.start()])]
+        assert any(f"{value:.{digits}f}" == f"{shown:.{digits}f}" for shown in told for digits in (1, 2)), (
+            f"{page.name}:{number}: {value} is not what the line says"
+        )
+
+
+def test_every_setting_is_documented() -> None:
+    """The settings page lists each setting's variable and help, as the one table has them."""
+    page = (ROOT / "docs" / "settings.md").read_text()
+    for entry in settings.SETTINGS:
+        assert f"`{entry.variable}`" in page
+        assert entry.help in page
+
+
+def test_every_built_in_agent_is_documented() -> None:
+    """The harness page names every harness that enters by the plugin door."""
+    page = (ROOT / "docs" / "harness.md").read_text()
+    for name in plugins.names("harnesses"):
+        assert f"`{name}" in page
+
+
+def test_published_results_say_where_they_come_from() -> None:
+    """Every result file has commit, machine, seed and samples."""
+    for path in (ROOT / "benchmarks" / "results").glob("*.json"):
+        figures = json.loads(path.read_text())
+        assert {"commit", "machine", "seed", "samples", "benchmark"} <= figures.keys(), path.name
