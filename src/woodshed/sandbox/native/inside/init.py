@@ -145,9 +145,10 @@ class Init:
                     _become(message, fds, self.groups)
             else:
                 pid = _spawn(message, fds)
-        except OSError as error:
-            _complain(error, fds[2] if fds else 2)
-            self._reply(message, {"exit": _code(error), "cpu_s": 0.0})
+        except (OSError, ValueError) as error:
+            refusal = error if isinstance(error, OSError) else OSError(errno.EINVAL, f"cannot be run: {error}")
+            _complain(refusal, fds[2] if fds else 2)
+            self._reply(message, {"exit": _code(refusal), "cpu_s": 0.0})
         else:
             self._started(pid, message["id"])
 
@@ -306,9 +307,10 @@ def _become(message: wire.Message, fds: list[int], groups: list[int], *, termina
             except PermissionError as error:
                 refused = error
         raise refused
-    except OSError as error:
-        code = _code(error)
-        _complain(error, 2)
+    except (OSError, ValueError) as error:
+        refusal = error if isinstance(error, OSError) else OSError(errno.EINVAL, f"cannot be run: {error}")
+        code = _code(refusal)
+        _complain(refusal, 2)
     finally:
         os._exit(code)
 
