@@ -247,6 +247,16 @@ async def test_badly_written_tool_calls_are_the_models_affair() -> None:
     assert all(call.error for call in rest)
 
 
+async def test_what_a_server_cannot_read_is_the_models_affair() -> None:
+    """llama.cpp fails with 500 when the model breaks its grammar: that is an answer, not a fault of the endpoint."""
+    said = {"error": {"code": 500, "message": "Failed to parse input at pos 12: <tool_call>{oops"}}
+    async with world(says((500, said))) as seen:
+        response = await seen.ask()
+    assert len(seen.requests) == 1
+    assert response.finish_reason == "unparsed"
+    assert "<tool_call>{oops" in response.content
+
+
 async def test_null_content_and_missing_usage_are_accepted() -> None:
     """Servers leave out content beside tool calls, and some report no usage."""
     async with world(says((200, {"choices": [{"message": {"content": None}}]}))) as seen:

@@ -246,6 +246,8 @@ async def test_cut_off_answers_are_told(tmp_path: Path) -> None:
     done = await act(Loop(), tmp_path, said("```bash\nrm -rf build", finish="length"), said("DONE"), dialect="text")
     assert done.results == []
     assert "cut off" in done.requests[1]["messages"][-1]["content"]
+    done = await act(Loop(), tmp_path, said("", ("bash", "{\"comm"), finish="length"), said("", ("finish", {})))
+    assert "cut off" in done.results[0]
 
 
 async def test_without_a_model_it_says_so(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ import aiohttp
 
 from woodshed.errors import HarnessFault, ModelFault, ModelRateLimited, ModelRefused, ModelUnreachable, WoodshedError
 from woodshed.gateway import wire
-from woodshed.gateway.failure import failure
+from woodshed.gateway.failure import failure, unparsed
 from woodshed.interfaces import Interceptor, ModelRequest, ModelResponse
 from woodshed.model import ModelSpec
 
@@ -138,6 +138,8 @@ async def _send(request: ModelRequest, spec: ModelSpec, road: Road, seed: int) -
             timeout=aiohttp.ClientTimeout(total=spec.timeout_s),
         ) as answer:
             content = await _bounded(answer)
+            if (written := unparsed(answer.status, content)) is not None:
+                return ModelResponse(written, finish_reason="unparsed", seconds=time.perf_counter() - started)
             if answer.status >= 300:
                 shown = content.replace(key.encode(), b"***") if key else content
                 raise failure(answer.status, answer.headers.get, shown, spec, road.patience.now())

@@ -16,6 +16,9 @@ _FULL = re.compile(
     rb"|longer than the (?:maximum )?(?:model|context)|max_model_len|maximum model length", re.IGNORECASE)
 """How llama.cpp, vLLM, SGLang, OpenAI and Anthropic-compatible servers say that the conversation no longer fits."""
 
+_UNPARSED = re.compile(rb"Failed to parse input at pos \d+: ?(.{0,4000})", re.DOTALL)
+"""How llama.cpp says (with status 500) that the model wrote what its tool-call grammar cannot read."""
+
 _REMEDY = {
     400: "The server refuses this request: check the model's name, its sampling options, and that it supports tools.",
     401: "Check the key in the environment variable {key}.",
@@ -42,6 +45,16 @@ def failure(status: int, headers: Callable[[str], str | None], payload: bytes, s
         return ContextExceeded(said)
     remedy = _REMEDY.get(status, "The server refuses this request for good.")
     return ModelRefused(f"{said}. {remedy.format(key=spec.key_variable or '(none is named: set key_variable)')}")
+
+
+def unparsed(status: int, payload: bytes) -> str | None:
+    """What the model wrote, where the server fails because it cannot read it; else None.
+
+    That is the model's doing, so it is an answer for the loop to explain, and no fault of the endpoint: an agent must
+    not be able to make its own attempt invalid.
+    """
+    found = _UNPARSED.search(payload) if status == 500 else None
+    return found[1].decode("utf-8", "replace") if found else None
 
 
 def retry_after_s(value: str | None, now: float) -> float | None:

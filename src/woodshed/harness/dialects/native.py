@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from woodshed.harness.dialects.reading import Dialect, Reading
 from woodshed.harness.dialects.text import Text, read_text
 from woodshed.interfaces import ModelResponse, ToolSpec
+from woodshed.model import ToolCall
 
 _COMPLAINT = "Your answer calls no tool. Call a tool to go on, or call finish when the task is done."
 
@@ -28,7 +29,7 @@ class Tools:
 
     def read(self, response: ModelResponse) -> Reading:
         """What the server parsed."""
-        return Reading(calls=response.tool_calls, native=True, complaint=_COMPLAINT)
+        return Reading(calls=_told(response), native=True, complaint=_COMPLAINT)
 
 
 class Auto:
@@ -52,6 +53,14 @@ class Auto:
     def read(self, response: ModelResponse) -> Reading:
         """What the server parsed, or the first block of the text."""
         if response.tool_calls:
-            return Reading(calls=response.tool_calls, native=True)
+            return Reading(calls=_told(response), native=True)
         reading = read_text(response)
         return reading if reading.calls or reading.done else Reading(complaint=f"{reading.complaint} Or call a tool.")
+
+
+def _told(response: ModelResponse) -> tuple[ToolCall, ...]:
+    """The calls; a broken one says so where the reason is that the answer was cut off."""
+    if response.finish_reason != "length":
+        return response.tool_calls
+    return tuple(call.model_copy(update={"error": f"{call.error}. Your answer was cut off: write less at once"})
+                 if call.error else call for call in response.tool_calls)
