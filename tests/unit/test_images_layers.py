@@ -34,6 +34,12 @@ from woodshed.sandbox.images.layers import Layers
 def fill(layer):
     (layer / "half").mkdir()
     (layer / "half/file").write_text("half")
+    import os
+    os.chdir(layer)
+    for _ in range(3000):
+        os.mkdir("deep")
+        os.chdir("deep")
+    os.chdir("/")
     (layer / "link").symlink_to(sys.argv[2])
     for path in (layer / "half", layer, layer.parent):
         path.chmod(0)

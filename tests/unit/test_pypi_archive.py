@@ -83,7 +83,8 @@ def node(kind: bytes) -> Make:
 
 
 @pytest.mark.parametrize("make", [
-    file("../owned"), file("/owned"), file("a/../../owned"), file("a/.."), file("x" * 5000),
+    file("../owned"), file("/owned"), file("a/../../owned"), file("a/.."),
+    file("x" * 5000), file("x" * 300), file("x/" * 1500 + "y"),
     link("l", "/etc/passwd"), link("l", "../owned"), link("a/l", "../../owned"), link("l", ""),
     both(link("a/up", ".."), link("out", "a/up/../owned")), both(link("d", "."), link("l", "d/../../owned")),
     both(link("a/l", ".."), file("a/l/owned")), both(link("l", "a"), file("l/b")),

@@ -25,7 +25,10 @@ from woodshed.errors import EnvironmentFault, UsageError
 
 MAX_BYTES = 8 << 30
 MAX_MEMBERS = 200_000
-_MAX_NAME = 4096
+_MAX_LINK = 4096
+_MAX_PART = 255
+_MAX_DEPTH = 100
+"""Deeper trees exhaust the stack of whatever walks them, the clean-up first."""
 _CHUNK = 1 << 20
 _LARGEST_READ = 16 << 20
 """tarfile reads an extended header in one piece of the size that the header states."""
@@ -163,8 +166,10 @@ def _hardlinked(archive: Path, root: Path, member: Member, strip: int) -> Path:
 
 def _safe_name(archive: Path, name: str) -> str:
     parts = PurePosixPath(name).parts
-    if not name or name.startswith("/") or ".." in parts or "\0" in name or len(name) > _MAX_NAME:
+    if not name or name.startswith("/") or ".." in parts or "\0" in name:
         raise UsageError(f"member {name[:100]!r} does not stay below the archive's root", file=archive)
+    if len(parts) > _MAX_DEPTH or any(len(os.fsencode(part)) > _MAX_PART for part in parts):
+        raise UsageError(f"member {name[:100]!r} has a name too long or too deep", file=archive)
     return str(PurePosixPath(name))
 
 
@@ -221,7 +226,7 @@ class _Zip:
                 raise UsageError(f"member {path!r} is a device or FIFO", file=self._limits.archive)
             with self._open(info) as content:
                 if stat.S_ISLNK(mode):
-                    target = content.read(_MAX_NAME).decode(errors="surrogateescape")
+                    target = content.read(_MAX_LINK).decode(errors="surrogateescape")
                     yield Member(path, "symlink", 0, target=target), _EMPTY
                 else:
                     yield Member(path, "file", info.file_size, bool(mode & 0o100)), content

@@ -16,7 +16,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import shutil
 import stat
 import time
 import uuid
@@ -26,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from woodshed.errors import EnvironmentFault
+from woodshed.sandbox.native import trees
 
 _DOTTED = (".tmp", ".locks", ".used", ".notes", ".wheels")
 
@@ -186,15 +186,10 @@ class Layers:
 
 
 def _remove(path: Path) -> None:
-    """Remove a tree of our own, also where a directory in it lacks write or search permission."""
-    # A directory is opened up before the walk enters it. Links are left alone: chmod would follow them.
+    """Remove a tree of our own, whatever its modes and depth; what cannot be removed stays for the next sweep."""
     with suppress(OSError):
         path.chmod(0o700)
-    for directory, folders, _ in os.walk(path):
-        for child in (Path(directory, name) for name in folders):
-            if not child.is_symlink() and child.stat().st_mode & 0o700 != 0o700:
-                child.chmod(0o700)
-    shutil.rmtree(path, ignore_errors=True)
+        trees.remove(path)
 
 
 def _size(path: Path) -> int:
