@@ -17,9 +17,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from woodshed.errors import UsageError
-from woodshed.model import Framework
+from woodshed.model import Framework, Record, Task
 from woodshed.tasks import Draft, load_task, write_task
 from woodshed.tasks.folder import digest
+from woodshed.tasks.schema import (
+    AgentTable,
+    ArtifactTable,
+    EnvironmentTable,
+    PackageTable,
+    VerifierTable,
+    WoodshedTable,
+)
 from woodshed.tasks.toml import dumps
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
@@ -165,6 +173,35 @@ def test_the_digest_leaves_out_what_runs_leave_behind(tmp_path: Path) -> None:
     assert digest(tmp_path) == before
     (tmp_path / "a/calibration.json").write_text("{}")
     assert digest(tmp_path) != before
+
+
+def keys(record: type[Record]) -> st.SearchStrategy[dict[str, Any]]:
+    """Tables with some of a record's keys and any values at all."""
+    return st.dictionaries(st.sampled_from([*record.model_fields, "other"]), VALUES, max_size=3)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.fixed_dictionaries({}, optional={
+    "environment": keys(EnvironmentTable) | VALUES, "verifier": keys(VerifierTable), "agent": keys(AgentTable),
+    "woodshed": keys(WoodshedTable), "task": keys(PackageTable), "artifacts": st.lists(keys(ArtifactTable) | TEXT),
+    "schema_version": VALUES, "metadata": VALUES,
+}))
+def test_any_task_file_gives_a_task_or_a_usage_error(table: dict[str, Any]) -> None:
+    """No value of any key, however odd, ends in a traceback; and what loads keeps its world apart from ours."""
+    with scratch() as place:
+        write_task(place / "t", Draft(instruction="x", tests={"test.sh": SHELL}))
+        (place / "t/environment/Dockerfile").unlink()
+        (place / "t/task.toml").write_text(dumps(table), encoding="utf-8")
+        outcome: Task | UsageError
+        try:
+            outcome = load_task(place / "t")
+        except UsageError as error:
+            outcome = error
+        if isinstance(outcome, UsageError):
+            assert outcome.file
+            assert outcome.remedy
+        else:
+            assert not outcome.environment.workdir.startswith(("/tests", "/solution", "/logs/verifier"))
 
 
 STEPS = st.sampled_from(["..", ".", "a", "workspace", "environment", "tests", "solution", "/", "//", "instruction.md"])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -192,6 +194,9 @@ WRONG: list[tuple[str, str, str | None, str, str]] = [
     ("test twice", '[woodshed]\nexpected_tests = ["a", "a"]', "woodshed.expected_tests", "twice", "one"),
     ("no id", '[woodshed]\nexpected_tests = [" "]', "woodshed.expected_tests", "no test id", "classname"),
     ("list absent", '[woodshed]\nexpected_tests = "gone.txt"', "woodshed.expected_tests", "no file", "id a line"),
+    ("NUL in workspace", '[woodshed]\nworkspace = "a\\u0000"', "woodshed.workspace", "no folder", "below"),
+    ("NUL in list", '[woodshed]\nexpected_tests = "a\\u0000"', "woodshed.expected_tests", "no file", "id a line"),
+    ("NUL in image", '[woodshed]\nimage = "dir:\\u0000"', "woodshed.image", "no image", "dir:PATH"),
     ("list outside", '[woodshed]\nexpected_tests = "/etc/passwd"', "woodshed.expected_tests", "no file", "id a line"),
     ("unknown test", '[woodshed]\nexpected_tests = ["a"]\nrewards = {r = ["b"]}', "woodshed.rewards.r", "'b'", "Add"),
     ("empty reward", '[woodshed]\nexpected_tests = ["a"]\nrewards = {r = []}', "woodshed.rewards.r", "needs", "List"),
@@ -237,6 +242,13 @@ def _link(name: str, target: str) -> Callable[[Path], None]:
     return link
 
 
+def _loop(name: str) -> Callable[[Path], None]:
+    def loop(folder: Path) -> None:
+        shutil.rmtree(folder / name)
+        (folder / name).symlink_to(Path(name).name)
+    return loop
+
+
 def _leak(folder: Path) -> None:
     """The workspace is a link to the tests."""
     (folder / "environment/workspace/start.txt").unlink()
@@ -276,6 +288,9 @@ BROKEN: dict[str, tuple[Callable[[Path], None], str, str]] = {
                                 "environment/workspace/p", "leaves the workspace"),
     "tests link to workspace": (_link("tests/p", "../environment/workspace/start.txt"), "tests/p", "leaves tests/"),
     "workspace is tests": (_leak, "task.toml", "the attempt would see tests"),
+    "loop as workspace": (_loop("environment/workspace"), "", "no folder|cannot be read"),
+    "loop as solution": (_loop("solution"), "", "cannot be read|solve.sh|no tests"),
+    "loop as tests": (_loop("tests"), "tests/test.sh", "no tests"),
     "git": (_put("environment/workspace/.git/HEAD", b"x"), "environment/workspace/.git", "history"),
     "git, other case": (_put("environment/workspace/a/.GIT/HEAD", b"x"), "environment/workspace/a/.GIT", "history"),
     "git file": (_put("environment/workspace/sub/.git", b"gitdir: x"), "environment/workspace/sub/.git", "history"),
@@ -295,9 +310,18 @@ def test_each_broken_folder_names_the_file_and_the_remedy(
     breaks(folder)
     with pytest.raises(UsageError) as caught:
         load_task(folder)
-    assert str(caught.value.file) == str(folder / file)
-    assert says in caught.value.message
+    assert str(caught.value.file) == str(folder / file) or not file
+    assert re.search(says, caught.value.message)
     assert caught.value.remedy
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything; run the tests as an ordinary user")
+def test_what_may_not_be_read_is_named(tmp_path: Path) -> None:
+    """A file without read rights is an error with its path, not a traceback."""
+    folder = make(tmp_path / "t")
+    (folder / "tests/test_it.py").chmod(0)
+    with pytest.raises(UsageError, match=r"test_it\.py: cannot be read"):
+        load_task(folder)
 
 
 def test_expected_tests_need_a_framework(tmp_path: Path) -> None:

@@ -99,7 +99,7 @@ class Declared:
         if value is None or value == "host":
             return "host"
         kind, _, rest = value.partition(":")
-        if kind != "dir" or not rest:
+        if kind != "dir" or not rest or "\0" in rest:
             self.fail("woodshed.image", f"{value!r} is no image this version knows", 'Write "host" or "dir:PATH".')
         path = (self.folder / rest).resolve()
         if not path.is_dir():
@@ -110,17 +110,22 @@ class Declared:
     def workspace(self) -> Path | None:
         """The folder whose files stand in the workdir at the start; None when the task has none."""
         value = self.config.woodshed.workspace
-        path = self.folder / (value if value is not None else "environment/workspace")
-        if value is None and not path.exists():
+        name = "environment/workspace" if value is None else value
+        if value is None and not (self.folder / name).is_symlink() and not (self.folder / name).exists():
             return None
-        real = path.resolve()
-        if not real.is_dir() or not real.is_relative_to(self.folder) or "\0" in str(value):
-            self.fail("woodshed.workspace", f"{value or 'environment/workspace'!r} is no folder of this task",
+        real = self._own(name)
+        if real is None or not real.is_dir():
+            self.fail("woodshed.workspace", f"{name!r} is no folder of this task",
                       "Name a folder below the task's own, e.g. environment/workspace.")
         self._apart("woodshed.workspace", real)
         check_part(real, "the workspace")
         check_history(real)
         return real
+
+    def _own(self, name: str) -> Path | None:
+        """What ``name`` leads to, resolved; None when that is not in the task's folder."""
+        real = None if "\0" in name else (self.folder / name).resolve()
+        return real if real is not None and real.is_relative_to(self.folder) else None
 
     def _apart(self, field: str, path: Path) -> None:
         """What an attempt sees neither holds nor lies in what it must not see."""
@@ -189,8 +194,8 @@ class Declared:
 
     def _listed(self, name: str) -> tuple[str, ...]:
         field = "woodshed.expected_tests"
-        path = (self.folder / name).resolve()
-        if "\0" in name or not path.is_relative_to(self.folder) or not path.is_file():
+        path = self._own(name)
+        if path is None or not path.is_file():
             self.fail(field, f"{name!r} is no file of this task", "Name a text file with an id a line, or give a list.")
         if path.stat().st_size > MAX_LIST_BYTES:
             self.fail(field, f"{name} is larger than {MAX_LIST_BYTES} bytes", "List fewer tests.")

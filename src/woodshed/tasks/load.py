@@ -33,6 +33,15 @@ def load_task(folder: Path) -> Task:
     folder = folder.expanduser().resolve()
     if not folder.is_dir():
         raise UsageError("no such task folder", file=folder, remedy="Pass the folder that holds task.toml.")
+    try:
+        return _loaded(folder)
+    except (OSError, RuntimeError) as error:  # RuntimeError: a loop of links, before Python 3.13
+        where = getattr(error, "filename", None) or folder
+        reason = getattr(error, "strerror", None) or error
+        raise UsageError(f"cannot be read: {reason}", file=where, remedy="Mend its rights or its links.") from None
+
+
+def _loaded(folder: Path) -> Task:
     sha256 = digest(folder)  # first: it refuses devices, FIFOs and links before anything is opened
     config = TaskFile.parse(_toml(folder / "task.toml"), file=folder / "task.toml")
     declared = Declared(config, folder)
@@ -96,9 +105,17 @@ def _below(top: Path) -> Iterator[Path]:
         if (folder / "task.toml").is_file():
             yield folder
         elif depth < MAX_DEPTH:
-            with os.scandir(folder) as entries:
-                pending += [(Path(entry.path), depth + 1) for entry in entries
-                            if entry.is_dir(follow_symlinks=False) and not entry.name.startswith(".")]
+            pending += [(below, depth + 1) for below in _folders(folder)]
+
+
+def _folders(folder: Path) -> list[Path]:
+    """The folders in ``folder``, but hidden ones and links; none where it may not be read."""
+    try:
+        with os.scandir(folder) as entries:
+            return [Path(entry.path) for entry in entries
+                    if entry.is_dir(follow_symlinks=False) and not entry.name.startswith(".")]
+    except PermissionError:
+        return []
 
 
 def _toml(file: Path) -> dict[str, Any]:
