@@ -62,7 +62,7 @@ class Control:
         for name in controllers:
             path = self.parents[name] / instance / box
             if path not in made:
-                path.mkdir(parents=True, exist_ok=True)
+                _mkdir(path)
                 made.append(path)
             if self.version == 2:
                 _enable(path.parent, self.parents.keys())
@@ -72,9 +72,11 @@ class Control:
         return Groups(tuple(made), self.version)
 
     def close(self, instance: str) -> None:
-        """Remove the instance's parents."""
+        """Remove the instance's groups, and ours altogether where no other engine has one."""
         for parent in set(self.parents.values()):
             _rmdir(parent / instance)
+            with suppress(OSError):
+                parent.rmdir()
 
 
 def control() -> Control:
@@ -138,6 +140,17 @@ def sweep(instance: str) -> None:
             if path.is_dir():
                 _rmdir(path)
         _rmdir(top)
+        with suppress(OSError):
+            parent.rmdir()
+
+
+def _mkdir(path: Path) -> None:
+    """With parents, though an engine that ends may remove an empty one between two steps."""
+    for _ in range(10):
+        with suppress(FileNotFoundError):
+            path.mkdir(parents=True, exist_ok=True)
+            return
+    path.mkdir(parents=True, exist_ok=True)
 
 
 def _rmdir(path: Path) -> None:

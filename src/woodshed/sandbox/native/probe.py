@@ -1,0 +1,213 @@
+"""What native sandboxes find on this machine: tried by doing, not guessed from versions; and how to mend what fails."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import platform
+import shutil
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from woodshed.errors import WoodshedError
+from woodshed.model import EnvironmentSpec, Limits, SandboxPolicy
+from woodshed.sandbox.images import Bind, Rootfs
+from woodshed.sandbox.native import cgroups
+from woodshed.sandbox.native.engine import NativeEngine
+from woodshed.sandbox.native.inside import confine, syscalls
+
+_KERNEL = (5, 12)
+"""mount_setattr(2), and overlayfs in user namespaces (5.11)."""
+_KERNEL_ROOT = (5, 19)
+"""Overlayfs over idmapped layers, which a root engine needs."""
+_SETTINGS = (
+    ("/proc/sys/user/max_user_namespaces", lambda value: int(value) > 0, "sysctl -w user.max_user_namespaces=15000"),
+    ("/proc/sys/kernel/unprivileged_userns_clone", lambda value: value != "0",
+     "sysctl -w kernel.unprivileged_userns_clone=1"),
+    ("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", lambda value: value == "0",
+     "sysctl -w kernel.apparmor_restrict_unprivileged_userns=0, or give this Python an AppArmor profile with userns"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing tried. ``required``: without it there is no native sandbox. ``remedy`` is empty where all is well."""
+
+    name: str
+    ok: bool
+    detail: str
+    remedy: str = ""
+    required: bool = True
+
+    def to_json(self) -> dict[str, str | bool]:
+        """Plain values, by field."""
+        return {"name": self.name, "ok": self.ok, "detail": self.detail, "remedy": self.remedy,
+                "required": self.required}
+
+
+class _Bare:
+    """The least root that can run a program: the host's /usr, and its links."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        for name in ("dev", "proc", "tmp", "usr", "root"):
+            (root / name).mkdir()
+        self._binds = [Bind(Path("/usr"), "/usr")]
+        for name in ("bin", "lib", "lib32", "lib64", "sbin"):
+            host = Path("/", name)
+            if host.is_symlink():
+                (root / name).symlink_to(host.readlink())
+            elif host.is_dir():
+                (root / name).mkdir()
+                self._binds.append(Bind(host, f"/{name}"))
+
+    def prepare(self, spec: EnvironmentSpec) -> Rootfs:
+        """Always the same root."""
+        return Rootfs("sha256:probe", (self._root,), tuple(self._binds), {"PATH": "/usr/bin:/bin"}, "/bin/sh")
+
+
+async def probe(home: Path) -> list[Finding]:
+    """Everything a native sandbox needs and uses, in the order it needs it. Makes and removes real sandboxes.
+
+    Never raises for what it looks at; ``home`` is where sandboxes would lie, made if missing.
+    """
+    findings = [_machine(), _kernel(), *_sysctls(), _filter(), *_storage(home)]
+    findings.append(_deeper(findings, await _sandbox(home)))
+    findings += [await _limits(), _landlock(), _pids()]
+    return findings
+
+
+def _deeper(before: list[Finding], sandbox: Finding) -> Finding:
+    """Where a sandbox works, whatever looked like a hindrance is a remark: doing counts, not versions or settings."""
+    if sandbox.ok:
+        before[:] = [Finding(f.name, f.ok, f.detail, f.remedy, required=False) for f in before]
+    return sandbox
+
+
+def _machine() -> Finding:
+    machine = syscalls.MACHINE
+    if machine == "x86_64":
+        return Finding("machine", True, "x86-64")
+    if machine == "aarch64":
+        return Finding("machine", True, "aarch64: the tables of calls follow the kernel's, but were never run there")
+    return Finding("machine", False, machine, "Native sandboxes know x86-64 and aarch64; use another engine here.")
+
+
+def _kernel() -> Finding:
+    release = platform.release()
+    version = tuple(int(part) for part in release.split("-")[0].split(".")[:2] if part.isdigit())
+    needed = _KERNEL_ROOT if os.geteuid() == 0 else _KERNEL
+    if version >= needed:
+        return Finding("kernel", True, f"Linux {release}")
+    who = "root" if os.geteuid() == 0 else "an ordinary user"
+    return Finding("kernel", False, f"Linux {release}; {who} needs {needed[0]}.{needed[1]}",
+                   "Upgrade the kernel" + ("." if os.geteuid() else ", or run as an ordinary user (5.12)."))
+
+
+def _sysctls() -> list[Finding]:
+    if os.geteuid() == 0:
+        return []
+    findings = []
+    for path, fine, remedy in _SETTINGS:
+        try:
+            value = Path(path).read_text().strip()
+        except OSError:
+            continue  # this kernel has no such restriction
+        name = path.removeprefix("/proc/sys/").replace("/", ".")
+        ok = fine(value)
+        findings.append(Finding(name, ok, value, "" if ok else f"As root: {remedy}"))
+    return findings
+
+
+def _filter() -> Finding:
+    try:
+        actions = Path("/proc/sys/kernel/seccomp/actions_avail").read_text().split()
+        size = len(confine.program(syscalls.MACHINE)) // 8
+    except (OSError, KeyError):
+        return Finding("seccomp", False, "no filter can be loaded", "Use a kernel with CONFIG_SECCOMP_FILTER.")
+    return Finding("seccomp", "errno" in actions, f"a filter of {size} instructions")
+
+
+def _storage(home: Path) -> list[Finding]:
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=home) as folder:
+            os.setxattr(folder, "user.overlay.opaque", b"y")
+        free_mb = shutil.disk_usage(home).free >> 20
+    except OSError as error:
+        what = "extended attributes" if error.errno in (errno.ENOTSUP, errno.EPERM) else str(error)
+        return [Finding("storage", False, f"{home}: no {what}" if "ext" in what else f"{home}: {what}",
+                        "Set WOODSHED_HOME to a folder of yours on ext4, xfs, btrfs or tmpfs (Linux 6.6).")]
+    return [Finding("storage", free_mb > 500, f"{home}: {free_mb} MB free", "" if free_mb > 500 else "Free some disk.")]
+
+
+async def _sandbox(home: Path) -> Finding:
+    """Build one, run ``true``, look around, and take it down."""
+    with tempfile.TemporaryDirectory(dir=home, prefix="probe-") as folder:
+        (root := Path(folder, "root")).mkdir()
+        Path(folder).chmod(0o755)
+        engine = NativeEngine(Path(folder), images=_Bare(root))
+        try:
+            box = await engine.create(EnvironmentSpec(workdir="/root"), SandboxPolicy())
+            result = await box.exec(["true"], timeout_s=30)
+            if result.exit_code:
+                said = result.stderr.decode(errors="replace")
+                return Finding("sandbox", False, f"true exited {result.exit_code}: {said}",
+                               "The host's /usr could not be used: try an image 'dir:PATH'.")
+            mode = "an ordinary user: one user id"
+            if os.geteuid() == 0:
+                mode = "root: a range of user ids a sandbox, idmapped layers"
+            return Finding("sandbox", True, f"made, used and ended as {mode}; no network but its own loopback")
+        except WoodshedError as error:
+            return Finding("sandbox", False, str(error), _remedy(str(error)))
+        finally:
+            await engine.close()
+
+
+def _remedy(text: str) -> str:
+    if "clone" in text or "unshare" in text:
+        return ("User namespaces are refused here: see the settings above; in a container, allow them "
+                "(docker run --security-opt seccomp=unconfined --security-opt apparmor=unconfined).")
+    if "mount proc" in text:
+        return ("This container hides parts of /proc, which forbids a new one: "
+                "docker run --security-opt systempaths=unconfined.")
+    if "overlay" in text:
+        return "Put WOODSHED_HOME on a disk that can hold an overlay's changes (not on an overlay itself)."
+    return "Report this with the output of 'woodshed doctor --json'."
+
+
+async def _limits() -> Finding:
+    control = await asyncio.to_thread(cgroups.control)
+    always = "processes, file size, output, disk at capture"
+    try:
+        if control.parents:
+            groups = control.make("probe", str(os.getpid()), Limits(memory_mb=64, cpus=1.0))
+            if groups is not None:
+                await asyncio.to_thread(groups.remove)
+            control.close("probe")
+    except OSError as error:
+        return Finding("limits", False, f"enforced: {always}; cgroups failed: {error}", "", required=False)
+    if "memory" in control.parents and "cpu" in control.parents:
+        return Finding("limits", True, f"enforced: {always}, memory, cpus (cgroups version {control.version})",
+                       required=False)
+    missing = ", ".join(name for name in ("memory", "cpu") if name not in control.parents)
+    return Finding("limits", False, f"enforced: {always}; not enforced: {missing}", required=False,
+                   remedy="Run as root, or in a unit with Delegate=yes (systemd-run --user --scope -p Delegate=yes).")
+
+
+def _landlock() -> Finding:
+    abi = syscalls.landlock_abi()
+    return Finding("landlock", abi > 0, f"version {abi}" if abi else "not there", required=False,
+                   remedy="" if abi else "Optional: boot with lsm=landlock,…")
+
+
+def _pids() -> Finding:
+    """Two descriptors, and some process ids, a sandbox."""
+    with Path("/proc/sys/kernel/pid_max").open() as file:
+        pids = int(file.read())
+    detail = f"{pids} process ids, Python {sys.version_info.major}.{sys.version_info.minor}"
+    ok = pids >= 4096
+    return Finding("room", ok, detail, "" if ok else "sysctl -w kernel.pid_max=65536", required=False)
