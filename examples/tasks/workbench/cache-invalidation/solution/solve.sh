@@ -1,0 +1,3 @@
+#!/bin/bash
+set -euo pipefail
+cp /solution/cache.py /solution/catalogue.py /workspace/catalogue/
