@@ -91,7 +91,7 @@ def task_folders(path: Path) -> list[Path]:
     found = sorted(_below(path))
     if not found:
         raise UsageError(f"no task here (no task.toml down to {MAX_DEPTH} folders below)", file=path,
-                         remedy="Make one with `woodshed tasks new`, or import some with `woodshed tasks import`.")
+                         remedy="Import some with `woodshed tasks import`, or write one as docs/tasks.md shows.")
     return found
 
 
@@ -119,7 +119,7 @@ def _folders(folder: Path) -> list[Path]:
 
 
 def _toml(file: Path) -> dict[str, Any]:
-    text = _text(file, "Every task needs one; `woodshed tasks new` writes an example.")
+    text = _text(file, "Every task needs one, if only an empty one; docs/tasks.md shows an example.")
     try:
         return tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
