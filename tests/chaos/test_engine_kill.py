@@ -17,7 +17,7 @@ from woodshed.store import ExecutionState, Store
 
 WORKER = Path(__file__).parent / "_worker.py"
 ATTEMPTS = 30
-KILLS = 8
+KILLS = 6
 
 
 def start(home: Path) -> subprocess.Popen[str]:

@@ -149,7 +149,7 @@ async def test_closing_cancels_what_still_runs(tmp_path: Path) -> None:
     await begun.wait()
     await durable.close()
     await durable.close()
-    assert cancelled == ["r-1.1"]
+    assert len(cancelled) == 1  # one slot; which of the two came first is not promised
 
 
 async def test_it_can_be_started_again_in_one_process(tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ class Durable:
         self._workers = [asyncio.create_task(self._work()) for _ in range(self._concurrency + AHEAD)]
 
     async def submit(self, run_id: str, attempts: Sequence[str]) -> None:
-        """Take on these attempts of a run, in this order. Rows that a dead process left pending are cancelled first."""
+        """Take on these attempts of a run, about in this order. Rows that a dead process left pending are cancelled first."""
         await self._bury(run_id)
         for attempt in attempts:
             self._queue.put_nowait(attempt)
