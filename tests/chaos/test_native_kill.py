@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -56,7 +55,7 @@ def home(shed_home: Path) -> Path:
 
 
 @pytest.fixture
-def mark() -> Iterator[str]:
+def mark() -> str:
     """An argument of sleep that nobody else uses."""
     return f"{os.getpid()}.{random.randrange(10**6):06}"
 

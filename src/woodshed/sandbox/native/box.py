@@ -256,7 +256,9 @@ class NativeSandbox:
         """Start a command (the shell by default) on a terminal of its own, made inside the sandbox."""
         message = self._command(command or (self.world.shell, "-l"), cwd, {"TERM": "xterm", **(env or {})}, user)
         message["op"] = "pty"
-        _, fds = await self._request(message)
+        answer, fds = await self._request(message)
+        if not fds:
+            raise OSError(answer.get("errno", errno.EIO), answer.get("reason", "no terminal could be made"))
         return Terminal(NativeProcess(self, message["id"], self._waiting[message["id"]]), fds[0])
 
     async def kill_tree(self, ident: int) -> None:

@@ -1,5 +1,5 @@
 """Files of a box, opened by its own PID 1: every path is resolved inside, and only regular files are handed out."""
-# ruff: noqa: PTH101, PTH102, PTH103, PTH108, PTH112, PTH116, PTH120, PTH208, PTH211
+# ruff: noqa: PTH101, PTH102, PTH108, PTH112, PTH116, PTH120, PTH208, PTH211
 # (This process stays small: neither pathlib nor contextlib is loaded in it.)
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from woodshed.sandbox.native.inside import syscalls, wire
 
 _SPARE = os.O_NONBLOCK | os.O_NOCTTY  # a FIFO or a terminal must neither hang nor adopt us
 _CHUNK = 1 << 20
+_PATH_MAX = 4096  # include/uapi/linux/limits.h
 
 
 def answer(message: wire.Message) -> tuple[wire.Message, int | None]:
@@ -22,6 +23,8 @@ def answer(message: wire.Message) -> tuple[wire.Message, int | None]:
     operation, path = message["op"], message["path"]
     if "\0" in path:
         raise OSError(errno.EINVAL, "a path holds no NUL")
+    if len(os.fsencode(path)) >= _PATH_MAX:
+        raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
     if operation == "read":
         return {"ok": 1}, _regular(path, os.O_RDONLY)
     if operation == "write":
@@ -55,9 +58,7 @@ def _regular(path: str, flags: int, mode: int = 0) -> int:
 
 
 def _writable(path: str, mode: int) -> int:
-    parent = os.path.dirname(path)
-    if parent:
-        os.makedirs(parent, exist_ok=True)
+    _make_parents(path)
     fd = _regular(path, os.O_WRONLY | os.O_CREAT, mode)
     try:
         os.ftruncate(fd, 0)
@@ -66,6 +67,21 @@ def _writable(path: str, mode: int) -> int:
         os.close(fd)
         raise
     return fd
+
+
+def _make_parents(path: str) -> None:
+    """os.makedirs without its recursion: a path may have two thousand components."""
+    missing = []
+    parent = os.path.dirname(path)
+    while parent not in ("", "/") and not os.path.isdir(parent):
+        missing.append(parent)
+        parent = os.path.dirname(parent)
+    for directory in reversed(missing):
+        try:
+            os.mkdir(directory)
+        except FileExistsError:
+            if not os.path.isdir(directory):
+                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), directory) from None
 
 
 def _entries(path: str) -> list[list[str | int]]:
@@ -101,8 +117,7 @@ def extract(message: wire.Message, fds: list[int]) -> int:
     try:
         index = json.loads(os.pread(contents, message["index_bytes"], 0))
         offset = message["index_bytes"]
-        parent = os.path.dirname(message["target"].rstrip("/"))
-        os.makedirs(parent or "/", exist_ok=True)
+        _make_parents(message["target"].rstrip("/"))
         modes: list[tuple[str, int]] = []
         for path, kind, mode, size, target in index:
             where = message["target"] + (f"/{path}" if path else "")
@@ -112,8 +127,9 @@ def extract(message: wire.Message, fds: list[int]) -> int:
                 modes.append((where, mode))
         for where, mode in reversed(modes):
             os.chmod(where, mode)
-    except OSError as error:
-        os.write(reason, json.dumps([error.errno or 5, error.strerror or str(error)]).encode())
+    except Exception as error:
+        number = (error.errno if isinstance(error, OSError) else None) or errno.EINVAL
+        os.write(reason, json.dumps([number, getattr(error, "strerror", None) or str(error)]).encode())
         return 1
     return 0
 

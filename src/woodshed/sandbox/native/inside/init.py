@@ -100,10 +100,11 @@ class Init:
                 self._extract(message, fds)
             else:
                 self._reply(message, *files.answer(message))
-        except (OSError, ValueError) as error:
-            if isinstance(error, ValueError):
-                error = OSError(errno.EINVAL, str(error))
-            self._reply(message, {"errno": error.errno or 5, "reason": error.strerror or str(error)})
+        except Exception as error:
+            # Whatever a caller sends (a path of any length, half a surrogate pair) is answered, or the box would die.
+            number = (error.errno if isinstance(error, OSError) else None) or errno.EINVAL
+            reason = (error.strerror if isinstance(error, OSError) else None) or f"{type(error).__name__}: {error}"
+            self._reply(message, {"errno": number, "reason": reason, "exit": EXIT_NOT_RUN, "cpu_s": 0.0})
         finally:
             for fd in fds:
                 os.close(fd)
@@ -145,10 +146,9 @@ class Init:
                     _become(message, fds, self.groups)
             else:
                 pid = _spawn(message, fds)
-        except (OSError, ValueError) as error:
-            refusal = error if isinstance(error, OSError) else OSError(errno.EINVAL, f"cannot be run: {error}")
-            _complain(refusal, fds[2] if fds else 2)
-            self._reply(message, {"exit": _code(refusal), "cpu_s": 0.0})
+        except Exception as error:
+            _complain(error, fds[2] if fds else 2)
+            self._reply(message, {"exit": _code(error), "cpu_s": 0.0})
         else:
             self._started(pid, message["id"])
 
@@ -307,10 +307,9 @@ def _become(message: wire.Message, fds: list[int], groups: list[int], *, termina
             except PermissionError as error:
                 refused = error
         raise refused
-    except (OSError, ValueError) as error:
-        refusal = error if isinstance(error, OSError) else OSError(errno.EINVAL, f"cannot be run: {error}")
-        code = _code(refusal)
-        _complain(refusal, 2)
+    except Exception as error:
+        code = _code(error)
+        _complain(error, 2)
     finally:
         os._exit(code)
 
@@ -329,15 +328,18 @@ def _candidates(name: str, env: dict[str, str]) -> list[str]:
     return [f"{directory or '.'}/{name}" for directory in env.get("PATH", "/usr/bin:/bin").split(":")]
 
 
-def _code(error: OSError) -> int:
+def _code(error: Exception) -> int:
     return EXIT_NOT_FOUND if isinstance(error, (FileNotFoundError, NotADirectoryError)) else EXIT_NOT_RUN
 
 
-def _complain(error: OSError, fd: int) -> None:
-    if error.errno == errno.EAGAIN:
-        error = OSError(error.errno, "cannot be started: the sandbox has all the processes its limit allows")
-    text = f"woodshed: {error.filename}: {error.strerror}\n" if error.filename else f"woodshed: {error.strerror}\n"
+def _complain(error: Exception, fd: int) -> None:
+    if not isinstance(error, OSError):
+        text = f"cannot be run: {error}"
+    elif error.errno == errno.EAGAIN:
+        text = "cannot be started: the sandbox has all the processes its limit allows"
+    else:
+        text = f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror)
     try:
-        os.write(fd, text.encode(errors="surrogateescape"))
+        os.write(fd, f"woodshed: {text}\n".encode(errors="backslashreplace"))
     except OSError:
         pass  # nobody reads it
