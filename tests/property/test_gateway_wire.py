@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from woodshed.errors import ModelGarbled, ModelRateLimited, ModelRefused, ModelUnreachable
@@ -32,6 +32,7 @@ ANSWERS = st.fixed_dictionaries({}, optional={
 TEXT = st.text(alphabet=st.characters(), max_size=20)  # lone surrogates too
 
 
+@settings(deadline=None)
 @given(ANSWERS | ANY | st.binary(max_size=50))
 def test_any_answer_is_read_or_garbled(sent: Any) -> None:
     """Whatever a server answers becomes a response whose calls can be stored, or ModelGarbled; nothing else."""
@@ -47,6 +48,7 @@ def test_any_answer_is_read_or_garbled(sent: Any) -> None:
         json.dumps(call.model_dump(mode="json"), allow_nan=False).encode()
 
 
+@settings(deadline=None)
 @given(st.lists(st.builds(Message, role=st.sampled_from(["user", "assistant", "tool"]), content=TEXT), max_size=3),
        TEXT)
 def test_any_request_can_be_sent(messages: list[Message], raw: str) -> None:
@@ -59,6 +61,7 @@ def test_any_request_can_be_sent(messages: list[Message], raw: str) -> None:
     assert 0 <= read["seed"] < 2**31
 
 
+@settings(deadline=None)
 @given(st.integers(1, 12), st.floats(0, 1), st.none() | st.floats(0, 1e6))
 def test_waits_are_bounded_and_never_undercut(failed: int, chance: float, asked: float | None) -> None:
     """A wait is positive, at most patience's own bound above what was asked, and never below what was asked."""
@@ -72,6 +75,7 @@ def test_waits_are_bounded_and_never_undercut(failed: int, chance: float, asked:
     assert patience.wait_s(failed, ModelRefused("no")) is None
 
 
+@settings(deadline=None)
 @given(st.integers(300, 599), st.binary(max_size=60), st.text(max_size=30))
 def test_any_status_has_one_owner(status: int, payload: bytes, header: str) -> None:
     """Every failing status becomes a ModelFault; only server trouble is worth another try."""

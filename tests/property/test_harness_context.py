@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scripted import a_task
@@ -41,6 +41,7 @@ def speak(talk: Conversation, said: int, shown: int, native: bool) -> None:
         talk.observe(each, ToolResult("o" * shown, exit_code=0))
 
 
+@settings(deadline=None)
 @given(TURNS, st.integers(2500, 20_000), st.sampled_from(["auto", "text"]))
 def test_requests_fit_the_window_and_keep_what_matters(
     turns: list[tuple[int, int, bool]], window: int, dialect: str
@@ -65,6 +66,7 @@ def test_requests_fit_the_window_and_keep_what_matters(
         assert [message.call for message in request.messages if message.role == "tool"] == asked
 
 
+@settings(deadline=None)
 @given(TURNS)
 def test_shrinking_ends(turns: list[tuple[int, int, bool]]) -> None:
     """Asked to shrink again and again, a conversation gets smaller each time and at last says that it cannot."""

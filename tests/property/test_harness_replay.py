@@ -6,7 +6,7 @@ import json
 import tempfile
 from pathlib import Path
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from woodshed.harness.replay import plan
@@ -39,6 +39,7 @@ def trajectories(draw: st.DrawFn) -> Trajectory:
     return Trajectory(attempt="a", execution=1, task="t", agent="x", steps=tuple(steps))
 
 
+@settings(deadline=None)
 @given(trajectories())
 def test_replay_plans_the_recorded_calls(trajectory: Trajectory) -> None:
     """Both forms give the well-formed calls, in order, with equal names and arguments, under ids of their own."""
@@ -52,6 +53,7 @@ def test_replay_plans_the_recorded_calls(trajectory: Trajectory) -> None:
             assert len({call.id for call in planned}) == len(planned)
 
 
+@settings(deadline=None)
 @given(trajectories())
 def test_our_own_record_reads_back_equal(trajectory: Trajectory) -> None:
     """JSON and back is the same trajectory."""

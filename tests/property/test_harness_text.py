@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from woodshed.harness.clip import clip, decoded
@@ -26,6 +26,7 @@ SNIPPETS = st.lists(st.sampled_from([
     | st.text(max_size=8), max_size=20).map("".join)
 
 
+@settings(deadline=None)
 @given(st.one_of(SNIPPETS, st.text(alphabet=st.characters(), max_size=200)), st.sampled_from(["stop", "length", "x"]))
 def test_no_answer_breaks_a_dialect(text: str, finish: str) -> None:
     """Whatever a model writes is read as calls, an end, or a complaint; never an exception, and never two of them."""
@@ -37,6 +38,7 @@ def test_no_answer_breaks_a_dialect(text: str, finish: str) -> None:
             json.dumps(call.model_dump(mode="json"), allow_nan=False)
 
 
+@settings(deadline=None)
 @given(st.lists(st.text(alphabet=st.characters(blacklist_categories=["Cs", "Cc", "Zl", "Zp"])), min_size=1, max_size=5))
 def test_a_fence_gives_back_what_was_put_in(lines: list[str]) -> None:
     """A command without fences of its own is read line for line."""
@@ -45,6 +47,7 @@ def test_a_fence_gives_back_what_was_put_in(lines: list[str]) -> None:
     assert (fence.language, fence.content, fence.closed) == ("bash", content, True)
 
 
+@settings(deadline=None)
 @given(st.dictionaries(st.text(), JSON, max_size=4))
 def test_arguments_survive_writing_and_reading(arguments: dict[str, Any]) -> None:
     """Arguments written as JSON come back equal, whether a server or a fence carries them."""
@@ -54,6 +57,7 @@ def test_arguments_survive_writing_and_reading(arguments: dict[str, Any]) -> Non
     assert fenced.calls[0].arguments == arguments
 
 
+@settings(deadline=None)
 @given(st.text(alphabet=st.characters(), max_size=80))
 def test_reading_an_object_never_raises(text: str) -> None:
     """Any text is an object or comes with a reason that can be stored and sent."""
@@ -62,6 +66,7 @@ def test_reading_an_object_never_raises(text: str) -> None:
     (error or "").encode()
 
 
+@settings(deadline=None)
 @given(st.sampled_from(SPECS), st.dictionaries(
     st.sampled_from(["command", "path", "old", "new", "content", "start", "lines", "pattern", "x"]) | st.text(), JSON))
 def test_checked_arguments_are_what_the_schema_says(spec: Any, arguments: dict[str, Any]) -> None:
@@ -75,12 +80,14 @@ def test_checked_arguments_are_what_the_schema_says(spec: Any, arguments: dict[s
     assert (problem is None) == fits or nul
 
 
+@settings(deadline=None)
 @given(st.text(alphabet=st.characters(), max_size=300))
 def test_unknown_tools_are_answered(name: str) -> None:
     """Any name gets an answer that lists the tools."""
     assert "bash" in unknown_tool(name, [spec.name for spec in SPECS])
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=4000), st.integers(min_value=10, max_value=1000))
 def test_clipped_text_is_bounded_and_keeps_both_ends(content: bytes, limit: int) -> None:
     """Any bytes become text of about the limit, with head, tail and the size of the gap."""
