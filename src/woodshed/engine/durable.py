@@ -23,10 +23,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import sqlalchemy as sa
-
 from woodshed.errors import StoreFault
-from woodshed.store.opening import BUSY_TIMEOUT_S, explain, make_sqlite
+from woodshed.store.opening import explain, guest_sqlite
 
 if TYPE_CHECKING:
     from dbos import DBOSConfig
@@ -67,7 +65,7 @@ class Durable:
         self._faults: dict[str, Exception] = {}
         self._submitted = 0
         self._cancelled = False
-        self._engine: sa.Engine | None = None
+        self._engine: Any = None
 
     async def start(self) -> None:
         """Open DBOS and begin to work on what is submitted. Raises StoreFault, or RuntimeError if one is active."""
@@ -83,7 +81,7 @@ class Durable:
         self._workers = [asyncio.create_task(self._work()) for _ in range(self._concurrency + AHEAD)]
 
     async def submit(self, run_id: str, attempts: Sequence[str]) -> None:
-        """Take on these attempts of a run, about in this order. Rows that a dead process left pending are cancelled first."""
+        """Take on these attempts, about in this order. The run's rows that a dead process left are cancelled first."""
         await self._bury(run_id)
         for attempt in attempts:
             self._queue.put_nowait(attempt)
@@ -138,7 +136,8 @@ class Durable:
             "max_executor_threads": _THREADS,
         }
         if self._url is None:
-            self._engine = _sqlite(self._home / "dbos.db")
+            # Not as DBOS opens a file itself: WAL mode has four times the throughput.
+            self._engine = guest_sqlite(self._home / "dbos.db", _connected)
             config["system_database_engine"] = self._engine
             config["system_database_url"] = self._engine.url.render_as_string(hide_password=False)
         else:
@@ -203,21 +202,9 @@ class Durable:
         return type(error).__name__
 
 
-def _sqlite(path: Path) -> sa.Engine:
-    """As DBOS opens a file itself, but in WAL mode (four times the throughput), synced like our own store."""
-    make_sqlite(path)
-    engine = sa.create_engine(sa.URL.create("sqlite", database=str(path.absolute())))
-
-    @sa.event.listens_for(engine, "connect")
-    def connected(connection: sqlite3.Connection, _record: object) -> None:
-        connection.isolation_level = "IMMEDIATE"
-        connection.execute(f"PRAGMA busy_timeout={int(BUSY_TIMEOUT_S * 1000)}")
-        connection.execute("PRAGMA foreign_keys=ON")
-        connection.execute("PRAGMA synchronous=NORMAL")
-        if sqlite3.sqlite_version_info < (3, 42):
-            connection.create_function("unixepoch", 1, _unixepoch)
-
-    return engine
+def _connected(connection: sqlite3.Connection) -> None:
+    if sqlite3.sqlite_version_info < (3, 42):
+        connection.create_function("unixepoch", 1, _unixepoch)
 
 
 def _unixepoch(modifier: str) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -57,6 +57,25 @@ def _sqlite(path: Path) -> sa.Engine:
     engine = sa.create_engine(url, connect_args={"timeout": BUSY_TIMEOUT_S})
     event.listen(engine, "connect", _connected)
     event.listen(engine, "begin", _begin)
+    return engine
+
+
+def guest_sqlite(path: Path, connected: Callable[[sqlite3.Connection], None]) -> sa.Engine:
+    """An engine on a WAL file for a library that begins its own transactions; ``connected`` prepares each connection.
+
+    They are immediate, wait for other writers, keep foreign keys, and are synced like our own. Raises StoreFault.
+    """
+    make_sqlite(path)
+    engine = sa.create_engine(sa.URL.create("sqlite", database=str(path.absolute())))
+
+    @event.listens_for(engine, "connect")
+    def prepare(connection: sqlite3.Connection, _record: object) -> None:
+        connection.isolation_level = "IMMEDIATE"
+        connection.execute(f"PRAGMA busy_timeout={int(BUSY_TIMEOUT_S * 1000)}")
+        connection.execute("PRAGMA foreign_keys=ON")
+        connection.execute("PRAGMA synchronous=NORMAL")
+        connected(connection)
+
     return engine
 
 
