@@ -193,16 +193,6 @@ async def test_honest_work_beside_a_touched_file_still_counts(bench: Bench, task
     assert cheat.flags <= set(verdict.flags)
 
 
-async def test_a_hang_is_the_agents_own(bench: Bench, task: Task) -> None:
-    """A hang earns no verdict from a naive verifier, and so escapes; from ours it is valid, 0 and flagged."""
-    script = into("calc.py", "import time\nwhile True:\n    time.sleep(1)")
-    hasty = task.model_copy(update={"verifier": task.verifier.model_copy(update={"timeout_s": 4.0})})
-    assert not any((await bench.naive(hasty, script)).values())
-    verdict = await bench.judge(hasty, script)
-    assert (verdict.total, verdict.cause) == (0.0, Cause.AGENT)
-    assert "verifier_timeout" in verdict.flags
-
-
 REWRITES = """
 import glob, re
 for path in glob.glob("/tests/test_*.py"):
@@ -267,6 +257,16 @@ async def test_script_checks_are_guarded_too(bench: Bench, tmp_path: Path, name:
     assert (verdict.total, verdict.cause) == (0.0, Cause.TAMPER)
     assert flag in verdict.flags
     assert (await bench.judge(task, SOLVED)).total == 1.0
+
+
+async def test_a_hang_is_the_agents_own(bench: Bench, tmp_path: Path) -> None:
+    """A hang earns no verdict from a naive verifier, and so escapes; from ours it is valid, 0 and flagged."""
+    script = into("calc.py", "import time\nwhile True:\n    time.sleep(1)")
+    task = make_task(tmp_path, hidden=SCRIPT_HIDDEN, expected=("check_add", "check_mul"), timeout_s=8.0)
+    assert not any((await bench.naive(task, script)).values())
+    verdict = await bench.judge(task, script)
+    assert (verdict.total, verdict.cause) == (0.0, Cause.AGENT)
+    assert "verifier_timeout" in verdict.flags
 
 
 NODE_START = {"calc.mjs": "export const add = (a, b) => a - b;\n"}

@@ -100,6 +100,14 @@ def test_import_roots_follow_pythonpath() -> None:
         Change(path="/workspace/lib2/json.py", kind=ChangeKind.FILE)) is Touch.CONTROL
 
 
+def test_the_root_may_be_the_workdir() -> None:
+    """A task that works in / has the same protection, and the places of ours stay ours."""
+    at_root = Rules("/", ("/",), Patterns.of(["golden/"]), ("/",), lambda path: False)
+    wanted = {"/json.py": Touch.CONTROL, "/conftest.py": Touch.CONTROL, "/golden/x": Touch.TEST, "/app/x.py": None,
+              "/tests/test.sh": Touch.CONTROL, "/etc/passwd": Touch.CONTROL}
+    assert {path: at_root.classify(Change(path=path, kind=ChangeKind.FILE)) for path in wanted} == wanted
+
+
 def test_a_link_can_shadow_too() -> None:
     """A link named like a standard package at an import root is a control: it may lead to a package."""
     assert touch("/workspace/json", kind=ChangeKind.SYMLINK) is Touch.CONTROL

@@ -134,9 +134,10 @@ class Rules:
         for root in self.roots:
             if not beneath(path, root) or path == root:
                 continue
-            name, _, rest = path[len(root) + 1 :].partition("/")
+            top = root.rstrip("/")
+            name, _, rest = path[len(top) + 1 :].partition("/")
             stem = name.split(".", 1)[0]
-            if stem not in SHADOWS or self.existed(f"{root}/{name}"):
+            if stem not in SHADOWS or self.existed(f"{top}/{name}"):
                 continue
             package = stem == name and rest.startswith("__init__.") and rest.endswith(_MODULE)
             module = not rest and name.endswith(_MODULE)
