@@ -8,12 +8,12 @@ import typer
 
 from woodshed import settings
 from woodshed.cli.output import Json, emit_json, out
-from woodshed.services import boxes
+from woodshed.sandbox.native.probe import probe
 
 
 def doctor(json: Json = False) -> None:
     """Try what Woodshed needs by doing it. Exit 0 when the default engine works here, 1 otherwise."""
-    findings = asyncio.run(boxes.examine(settings.home()))
+    findings = asyncio.run(probe(settings.home()))
     ready = all(finding.ok for finding in findings if finding.required)
     if json:
         emit_json({"ready": ready, "findings": [finding.to_json() for finding in findings]})

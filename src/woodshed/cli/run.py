@@ -35,10 +35,10 @@ New = Annotated[bool, typer.Option("--new", help="Start anew even if the same ru
 Turns = Annotated[int, typer.Option(min=1, help="Turns of a model before its attempt is cut off.")]
 ToolCalls = Annotated[int, typer.Option(min=1, help="Tool calls before an attempt is cut off.")]
 Tokens = Annotated[int | None, typer.Option(min=1, help="Prompt and completion tokens of an attempt together.")]
-Wall = Annotated[float | None, typer.Option(min=0.1, metavar="SECONDS", help="Wall time of acting [default: the task's].")]
+Wall = Annotated[float | None, typer.Option(min=0.1, metavar="SECONDS", help="Wall time of acting [default: task's].")]
 Temperature = Annotated[float | None, typer.Option(min=0.0, help="Sampling temperature [default: the server's].")]
 MaxTokens = Annotated[int, typer.Option(min=1, help="Tokens of one answer.")]
-KeyVariable = Annotated[str | None, typer.Option("--model-key", metavar="VARIABLE", help="Variable that holds the key.")]
+KeyVariable = Annotated[str | None, typer.Option("--model-key", metavar="VARIABLE", help="Variable holding the key.")]
 Dialect = Annotated[str, typer.Option(help="auto, tools or text: how tool calls are written.")]
 
 
@@ -163,7 +163,8 @@ class Lines:
 def describe(tally: Tally) -> str:
     """One line of a tally: valid, passed, failed, invalid by cause."""
     broken = ", ".join(f"{count} {cause}" for cause, count in sorted(tally.invalid.items()))
-    return f"valid {tally.valid}  passed {tally.passed}  failed {tally.failed}" + (f"  invalid {broken}" if broken else "")
+    told = f"valid {tally.valid}  passed {tally.passed}  failed {tally.failed}"
+    return f"{told}  invalid {broken}" if broken else told
 
 
 def print_summary(summary: dict[str, Any], folder: Path | None) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
-
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -12,16 +12,19 @@ import typer
 
 from woodshed import settings
 from woodshed.cli.output import Json, emit_json, out
-from woodshed.errors import UsageError
+from woodshed.cli.terminal import join
+from woodshed.errors import Unsupported, UsageError
 from woodshed.interfaces import ExecResult
 from woodshed.model import EnvironmentSpec, Limits, Upload
+from woodshed.sandbox.native.box import NativeSandbox
+from woodshed.sandbox.native.places import sweep
 from woodshed.services import boxes
 
 app = typer.Typer(no_args_is_help=True)
 
 Image = Annotated[str, typer.Option(help="host, or dir:PATH of an unpacked root.")]
 Requirement = Annotated[list[str] | None, typer.Option("--requirement", "-r", help="A pip requirement; repeatable.")]
-Copy = Annotated[list[str] | None, typer.Option("--copy", metavar="SRC:DST", help="Files that stand there at the start.")]
+Copy = Annotated[list[str] | None, typer.Option("--copy", metavar="SRC:DST", help="Files there at the start.")]
 Memory = Annotated[int | None, typer.Option(min=1, help="Memory limit in MB.")]
 
 
@@ -87,16 +90,24 @@ def shell(
     """Open an interactive shell in a fresh sandbox; it is gone when you leave."""
     if not sys.stdin.isatty():
         raise UsageError("a shell needs a terminal", remedy="Use: woodshed sandbox run -- COMMAND")
-    code = asyncio.run(
-        boxes.shell(_spec(image, requirement, copy, memory_mb), engine=settings.setting("engine"))
-    )
-    raise typer.Exit(code)
+    raise typer.Exit(asyncio.run(_shell(_spec(image, requirement, copy, memory_mb))))
+
+
+async def _shell(spec: EnvironmentSpec) -> int:
+    async with boxes.opened(spec, engine=settings.setting("engine")) as sandbox:
+        if not isinstance(sandbox, NativeSandbox):
+            raise Unsupported("a terminal: this engine has none. Use 'woodshed sandbox run -- COMMAND'")
+        terminal = await sandbox.pty()
+        try:
+            return await join(terminal.fd, asyncio.ensure_future(terminal.process.wait()))
+        finally:
+            os.close(terminal.fd)
 
 
 @app.command("gc")
 def gc(json: Json = False) -> None:
     """Remove what dead processes left behind; never touches a live one."""
-    swept = boxes.sweep(settings.home())
+    swept = len(sweep(settings.home()))
     if json:
         emit_json({"swept": swept})
     else:

@@ -33,8 +33,11 @@ def show(
     table(
         ("attempt", "agent", "task", "verdict", "stop", "flags", "#seconds"),
         (
-            (r["attempt"], r["agent"], r["task"], _verdict(r), r["stop"] or "–", " ".join(r["flags"]), number(r["seconds"]))
-            for r in rows
+            (
+                row["attempt"], row["agent"], row["task"], _verdict(row), row["stop"] or "–", " ".join(row["flags"]),
+                number(row["seconds"]),
+            )
+            for row in rows
         ),
     )
 
@@ -59,10 +62,13 @@ def _list(rows: list[dict[str, Any]], json: bool) -> None:
     table(
         ("run", "state", "agents", "#tasks", "#attempts", "#done", "created"),
         (
-            (r["run"], r["state"], ", ".join(r["agents"]), str(r["tasks"]), str(r["attempts"]), str(r["done"]), r["created_at"])
-            for r in rows
+            (
+                row["run"], row["state"], ", ".join(row["agents"]), str(row["tasks"]), str(row["attempts"]),
+                str(row["done"]), row["created_at"],
+            )
+            for row in rows
         ),
-    )
+    )  # fmt: skip
 
 
 def _verdict(row: dict[str, Any]) -> str:
@@ -74,7 +80,8 @@ def _verdict(row: dict[str, Any]) -> str:
 
 
 def _print_trace(told: dict[str, Any]) -> None:
-    out.print(f"[bold]{told['attempt']}[/]  {escape(told['task'])}  {escape(told['agent'])}  execution {told['execution']}")
+    who = f"{escape(told['task'])}  {escape(told['agent'])}  execution {told['execution']}"
+    out.print(f"[bold]{told['attempt']}[/]  {who}")
     for step in told["steps"]:
         out.print(f"\n[bold cyan]{step['index']} {step['source']}[/]")
         if step["message"]:

@@ -10,7 +10,7 @@ from woodshed.interfaces import SandboxEngine
 _BUILD_S = 3600.0
 
 
-def native(home: Path) -> SandboxEngine:
+def native_engine(home: Path) -> SandboxEngine:
     """The native engine on the host's own images; source distributions are built in its own sandboxes."""
     from woodshed.sandbox.images import Images
     from woodshed.sandbox.images.build import BuildJob, BuildResult, run_build

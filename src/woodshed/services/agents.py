@@ -40,9 +40,9 @@ def build(
 
 
 def parse_model(text: str, *, sampling: Sampling, key_variable: str | None = None) -> ModelSpec:
-    """The ModelSpec that ``text`` means: ``local[:NAME]``, ``FILE.gguf``, ``NAME@URL``, or NAME with WOODSHED_MODEL_URL.
+    """The ModelSpec that ``text`` means: ``local[:NAME]``, ``FILE.gguf``, ``NAME@URL``.
 
-    Raises UsageError for anything else.
+    A NAME alone takes its endpoint from the setting ``model_url``. Raises UsageError for anything else.
     """
     if text == "local" or text.startswith(LOCAL) or text.endswith(".gguf"):
         from woodshed.gateway.local import resolve
@@ -56,6 +56,5 @@ def parse_model(text: str, *, sampling: Sampling, key_variable: str | None = Non
             f"'{text}' names no endpoint", field="--model",
             remedy="Say local, local:NAME, FILE.gguf, or NAME@http://HOST:PORT/v1.",
         )  # fmt: skip
-    return ModelSpec(
-        name=name, base_url=url.rstrip("/"), sampling=sampling, key_variable=key_variable or settings.setting("model_key") or None
-    )
+    key = key_variable or settings.setting("model_key") or None
+    return ModelSpec(name=name, base_url=url.rstrip("/"), sampling=sampling, key_variable=key)

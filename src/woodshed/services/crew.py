@@ -14,8 +14,8 @@ from woodshed.engine.lease import Lease, claim
 from woodshed.gateway.client import Gateway
 from woodshed.interfaces import Harness, SandboxEngine, Verifier
 from woodshed.model import Agent, Outcome, Run, Task
-from woodshed.services.home import Home
 from woodshed.services.endpoints import Endpoints
+from woodshed.services.home import Home
 from woodshed.store.eventlog import EventLog
 
 Finished = Callable[[Outcome], None]

@@ -10,8 +10,8 @@ from types import TracebackType
 from typing import Self
 
 from woodshed.errors import UsageError
-from woodshed.gateway.reach import reachable
 from woodshed.gateway.local import LocalServer
+from woodshed.gateway.reach import reachable
 from woodshed.model import Agent, ModelSpec
 from woodshed.services.agents import LOCAL
 

@@ -24,7 +24,9 @@ def export(home: Home, run: Run, form: str, folder: Path) -> list[Path]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"cannot be made: {error.strerror}", file=folder, field="--out", remedy="Choose another.") from error
+        raise UsageError(
+            f"cannot be made: {error.strerror}", file=folder, field="--out", remedy="Choose another."
+        ) from error
     models = {agent.name: agent.model.name if agent.model else None for agent in run.spec.agents}
     files = []
     for attempt in home.store.attempts(run.id):
@@ -33,6 +35,7 @@ def export(home: Home, run: Run, form: str, folder: Path) -> list[Path]:
         events = home.store.events(attempt.id, attempt.executions)
         trajectory = from_events(events, task=attempt.task, agent=attempt.agent, model=models[attempt.agent])
         path = folder / f"{attempt.id}.json"
-        path.write_text(json.dumps(to_atif(trajectory, attempt.outcome.verdict, run=run.id), ensure_ascii=False, indent=1) + "\n")
+        document = to_atif(trajectory, attempt.outcome.verdict, run=run.id)
+        path.write_text(json.dumps(document, ensure_ascii=False, indent=1) + "\n")
         files.append(path)
     return files

@@ -55,18 +55,21 @@ def measure(
     tasks = find_tasks(list(paths))
     for task in tasks:
         if task.solution is None or task.environment.requirements or task.verifier.framework is Framework.NODE:
-            raise UsageError("cannot be run bare", file=task.folder, remedy="Measure tasks with a solution and no requirements.")
+            raise UsageError(
+                "cannot be run bare", file=task.folder, remedy="Measure tasks with a solution and no requirements."
+            )
     with tempfile.TemporaryDirectory(prefix="woodshed-bench-") as place:
         scratch = Path(place)
         bare = _Bare(tasks, scratch, attempts=attempts, concurrency=concurrency)
         shed = _Shed(paths, scratch, attempts=attempts, concurrency=concurrency, seed=seed)
         told("warming up: layers, caches, one round of each")
-        bare.round(), shed.round()
+        bare.round()
+        shed.round()
         samples: dict[str, list[float]] = {"bare": [], "woodshed": []}
         for index in range(rounds):
             samples["bare"].append(bare.round())
             samples["woodshed"].append(shed.round())
-            told(f"round {index + 1}/{rounds}: bare {samples['bare'][-1]:.1f}/s, woodshed {samples['woodshed'][-1]:.1f}/s")
+            told(f"round {index + 1}/{rounds}: " + ", ".join(f"{name} {v[-1]:.1f}/s" for name, v in samples.items()))
         cpu = shed.cpu_by_stage()
     count = len(tasks) * attempts
     ratios = [bare_s / shed_s for bare_s, shed_s in zip(samples["bare"], samples["woodshed"], strict=True)]
@@ -97,7 +100,8 @@ class _Bare:
         self._script.write_text(_BARE)
         folders = [_prepare(task, self._prepared / str(number)) for number, task in enumerate(tasks)]
         self._order = folders * attempts
-        self._env = {**os.environ, "BARE_SCRATCH": str(self._runs), "PATH": f"{_python(tasks, scratch)}:{os.environ['PATH']}"}
+        path = f"{_python(tasks, scratch)}:{os.environ['PATH']}"
+        self._env = {**os.environ, "BARE_SCRATCH": str(self._runs), "PATH": path}
         self.cpu_s, self.done = 0.0, 0
 
     def round(self) -> float:

@@ -99,8 +99,7 @@ def trace(home: Home, attempt_id: str) -> dict[str, Any]:
 
 def _interesting(home: Home) -> Attempt:
     found = home.store.attempts(home.store.run("last").id)
-    passed = (attempt for attempt in found if attempt.outcome and isinstance(attempt.outcome.verdict, Valid) and attempt.outcome.verdict.passed)
-    return next(passed, found[0])
+    return next((attempt for attempt in found if _row(attempt)["passed"]), found[0])
 
 
 def diff(home: Home, changes: ChangeSet, task: Task | None) -> str:
