@@ -105,6 +105,6 @@ def test_the_expected_tests_are_the_hidden_tests(folder: Path) -> None:
 def test_the_instruction_is_silent_about_the_hidden_tests(folder: Path) -> None:
     """The user's words name no hidden test file, no mount of the verifier and no expected test."""
     words = (folder / "instruction.md").read_text()
-    hidden = [path.name for path in (folder / "tests").iterdir()] + ["/solution", "/logs/verifier"]
+    hidden = [path.name for path in (folder / "tests").rglob("*") if path.is_file()] + ["/solution", "/logs/verifier"]
     hidden += [test.partition("::")[2] for test in _config(folder)["woodshed"]["expected_tests"]]
     assert not [name for name in hidden if name in words]
