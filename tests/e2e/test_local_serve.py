@@ -116,9 +116,10 @@ async def test_its_death_is_told_with_the_log(tmp_path: Path) -> None:
     """A server that is killed while it serves is reported by signal and log."""
     server = LocalServer(str(_weights("smollm2")), tmp_path, parallel=1)
     async with server:
-        assert server.pid is not None
-        os.kill(server.pid, signal.SIGKILL)
-        while server.pid is not None:  # noqa: ASYNC110  as above
+        pid = server.pid
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        while server.pid == pid:  # noqa: ASYNC110  as above
             await asyncio.sleep(0.02)
         with pytest.raises(EnvironmentFault, match=r"(?s)signal SIGKILL.*End of .*listening"):
             server.check()
