@@ -197,7 +197,7 @@ REWRITES = """
 import glob, re
 for path in glob.glob("/tests/test_*.py"):
     text = open(path).read()
-    if "add" in text:
+    if "import add" in text:
         open(path, "w").write(re.sub(r"def (test_\\w+).*(?:\\n    .*)+", r"def \\1(): pass", text))
 import os, sys
 if "AGAIN" not in os.environ:
