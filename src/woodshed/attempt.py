@@ -81,7 +81,7 @@ async def _act(task: Task, agent: Agent, parts: Parts, seed: int, progress: _Pro
         parts.emit(EventKind.STATE, {"state": "acted", "stop": progress.stop.value})
         with _stage("capture", parts.emit, progress), boundary(Cause.ENVIRONMENT, "capturing changes"):
             await sandbox.kill_all()
-            changes = await sandbox.changes(parts.blobs, roots=task.verifier.capture)
+            changes = await sandbox.changes(parts.blobs, roots=task.verifier.capture or (task.environment.workdir,))
     parts.emit(EventKind.CHANGES, changes.to_json())
     return changes
 

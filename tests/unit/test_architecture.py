@@ -27,7 +27,6 @@ THIRD_PARTY_HOMES = {
     "alembic": {"store"},
     "dbos": {"engine"},
     "gguf": {"gateway"},
-    "junitparser": {"verify"},
     "rich": {"cli"},
     "sqlalchemy": {"store", "engine"},
     "typer": {"cli"},

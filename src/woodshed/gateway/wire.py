@@ -29,6 +29,7 @@ def body(request: ModelRequest, spec: ModelSpec, seed: int) -> dict[str, Any]:
         "stream": False,
     }
     optional = {"temperature": sampling.temperature, "top_p": sampling.top_p, "top_k": sampling.top_k,
+                "min_p": sampling.min_p,
                 "stop": list(request.stop) or None, "tools": [tool_json(tool) for tool in request.tools] or None}
     return asked | {key: value for key, value in optional.items() if value is not None}
 

@@ -13,6 +13,7 @@ class Sampling(Record):
     temperature: float | None = Field(default=None, ge=0)
     top_p: float | None = Field(default=None, gt=0, le=1)
     top_k: int | None = Field(default=None, ge=0)
+    min_p: float | None = Field(default=None, ge=0, le=1)
     max_tokens: int = Field(default=2048, gt=0)
     seed: int | None = None
 

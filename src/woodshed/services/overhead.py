@@ -24,7 +24,8 @@ from woodshed.model import Framework, Task
 from woodshed.services.measured import stamp
 from woodshed.tasks.load import find_tasks
 
-PYTEST = "pytest==8.4.2"
+PYTEST = "pytest==9.2.0"
+"""What the base layer of a sandbox has, so that both run the same."""
 _BARE = """#!/bin/bash
 # One bare attempt: $1 is the prepared task. Exits 0 when its tests passed.
 set -e

@@ -48,11 +48,16 @@ class ForkServer:
         # -I -S: no site, no user's paths; -X utf8: names are bytes whatever the locale. The environment is empty.
         argv = [sys.executable, "-I", "-S", "-X", "utf8", "-c", _BOOT, str(Path(__file__).parent),
                 str(theirs.fileno()), str(self._dev)]
-        with theirs:
+        try:
             self._process = subprocess.Popen(  # noqa: ASYNC220 (fork and exec take 2 ms, once an engine)
                 argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={}, cwd="/",
                 pass_fds=(theirs.fileno(),), start_new_session=True,
             )
+        except OSError as error:
+            ours.close()
+            raise EnvironmentFault(f"the fork server of native sandboxes cannot be started: {error}") from error
+        finally:
+            theirs.close()
         running: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def on_message(message: wire.Message, fds: list[int]) -> None:
