@@ -25,7 +25,7 @@ from woodshed.sandbox.native.inside import confine, syscalls
 ROOT = os.geteuid() == 0
 CALLS = confine.denied(syscalls.MACHINE)
 HARMLESS = (
-    "userfaultfd", "keyctl", "add_key", "io_uring_setup", "process_vm_readv", "kcmp", "mbind", "set_mempolicy",
+    "keyctl", "add_key", "io_uring_setup", "process_vm_readv", "kcmp", "mbind", "set_mempolicy",
     "name_to_handle_at", "pidfd_getfd", "lookup_dcookie", "clock_adjtime",
 )  # fmt: skip
 """Calls that do nothing when made with zeros; the others are tried only inside."""

@@ -145,7 +145,15 @@ def _storage(home: Path) -> list[Finding]:
 
 
 async def _sandbox(home: Path) -> Finding:
-    """Build one, run ``true``, look around, and take it down."""
+    try:
+        return await _made_and_used(home)
+    except OSError as error:
+        return Finding("sandbox", False, f"none can be made below {home}: {error.strerror}",
+                       "Set WOODSHED_HOME to a folder that can be written.")
+
+
+async def _made_and_used(home: Path) -> Finding:
+    """Build one, run ``true`` in it, and take it down."""
     with tempfile.TemporaryDirectory(dir=home, prefix="probe-") as folder:
         (root := Path(folder, "root")).mkdir()
         Path(folder).chmod(0o755)
