@@ -3,7 +3,7 @@
 Groups (declared in ``pyproject.toml``; a third party's package adds to them in the same way):
 
 ``woodshed.engines``     ``factory(home: Path) -> SandboxEngine``
-``woodshed.harnesses``   ``factory() -> Harness``, or ``factory(argument: str)`` for a name with one: ``replay:FILE``
+``woodshed.harnesses``   ``factory(argument: str | None) -> Harness``; ``replay:FILE`` passes ``FILE``
 ``woodshed.verifiers``   ``factory() -> Verifier``
 """
 
@@ -12,7 +12,6 @@ from __future__ import annotations
 from difflib import get_close_matches
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
-from inspect import signature
 from pathlib import Path
 from typing import Any, cast
 
@@ -27,13 +26,8 @@ def engine(name: str, home: Path) -> SandboxEngine:
 
 def harness(name: str) -> Harness:
     """The harness called ``name``; text after a colon is its argument. Raises UsageError for an unknown one."""
-    kind, colon, argument = name.partition(":")
-    factory = _factory("woodshed.harnesses", "agent", kind)
-    takes = any(parameter.default is parameter.empty for parameter in signature(factory).parameters.values())
-    if bool(colon) != takes:
-        remedy = f"Say {kind}:FILE." if takes else f"Say {kind}."
-        raise UsageError(f"agent '{name}' takes {'an' if takes else 'no'} argument", field="--agent", remedy=remedy)
-    return cast(Harness, factory(argument) if takes else factory())
+    kind, _, argument = name.partition(":")
+    return cast(Harness, _factory("woodshed.harnesses", "agent", kind)(argument or None))
 
 
 def verifier(name: str = "fresh") -> Verifier:

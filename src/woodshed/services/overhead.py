@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import statistics
 import subprocess
@@ -184,13 +185,17 @@ def _prepare(task: Task, into: Path) -> Path:
     (start / "workspace").mkdir(exist_ok=True)
     shutil.copytree(task.verifier.tests, start / "tests", symlinks=True)
     shutil.copytree(task.solution, into / "solution", symlinks=True)
+    places = {
+        b"/logs/verifier": b"../logs/verifier",
+        b"/tests": b"../tests",
+        task.environment.workdir.encode(): b"../workspace",
+        b"/solution": str(into / "solution").encode(),
+    }
     for file in (*(start / "tests").rglob("*"), *(into / "solution").rglob("*")):
         if file.is_file() and not file.is_symlink():
             text = file.read_bytes()
-            for place, here in ((b"/logs/verifier", b"../logs/verifier"), (b"/tests", b"../tests"),
-                                (task.environment.workdir.encode(), b"../workspace"),
-                                (b"/solution", str(into / "solution").encode())):  # fmt: skip
-                text = text.replace(place, here)
+            for place, here in places.items():  # as an absolute path only: not inside another one
+                text = re.sub(rb"(?<![\w./])" + re.escape(place) + rb"(?![\w-])", here, text)
             file.write_bytes(text)
     return into
 
