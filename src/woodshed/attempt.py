@@ -72,9 +72,11 @@ async def _act(task: Task, agent: Agent, parts: Parts, seed: int, progress: _Pro
         )
         with _stage("act", parts.emit, progress), boundary(Cause.HARNESS, f"harness {agent.harness}"):
             try:
-                async with asyncio.timeout(wall_s):
+                async with asyncio.timeout(wall_s) as wall:
                     progress.stop = await parts.harness.act(acting)
             except TimeoutError:
+                if not wall.expired():  # the harness's own, from something it did not mean to wait for
+                    raise
                 progress.stop = StopReason.WALL
             finally:
                 progress.usage = acting.usage
