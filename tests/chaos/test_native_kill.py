@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import random
+import resource
 import signal
 import subprocess
 import sys
@@ -186,3 +188,32 @@ def test_one_instance_has_one_engine(tmp_path: Path) -> None:
         Place(tmp_path, "same")
     first.close()
     Place(tmp_path, "same").close()
+
+
+async def test_a_host_that_gives_nothing_more_is_a_fault(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the disk or the descriptors used up, create raises EnvironmentFault and leaves nothing; then it works."""
+    engine = NativeEngine(home)
+    box = await engine.create(EnvironmentSpec(), SandboxPolicy())
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    used = len(list(Path("/proc/self/fd").iterdir()))
+    for spare in range(8):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (used + spare, limit[1]))
+        try:
+            made = await engine.create(EnvironmentSpec(), SandboxPolicy())
+        except EnvironmentFault:
+            continue
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limit)
+        await made.close()
+    monkeypatch.setattr(Place, "box", _full)
+    with pytest.raises(EnvironmentFault, match="No space"):
+        await engine.create(EnvironmentSpec(), SandboxPolicy())
+    monkeypatch.undo()
+    assert (await box.exec("echo well")).stdout == b"well\n"
+    assert len([*(home / "sandboxes").glob("*/*/u")]) == 1
+    await (await engine.create(EnvironmentSpec(), SandboxPolicy())).close()
+    await engine.close()
+
+
+def _full(place: Place, name: str) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -9,6 +9,7 @@ import os
 import posixpath
 import select
 import signal
+import socket
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
@@ -76,7 +77,8 @@ class Terminal:
 class NativeSandbox:
     """A sandbox of the native engine. See :class:`woodshed.interfaces.Sandbox`."""
 
-    def __init__(self, world: World, gone: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, world: World, end: socket.socket, gone: Callable[[], Awaitable[None]]) -> None:
+        """``end`` is our end of PID 1's channel; ``gone`` gives back what the box took of the host."""
         self.id, self.image_digest, self.world = world.id, world.image_digest, world
         self._gone, self._loop = gone, asyncio.get_running_loop()
         self._drain = Drain(self._loop)
@@ -88,13 +90,12 @@ class NativeSandbox:
         self._born: asyncio.Future[None] = self._loop.create_future()
         self._dead = False
         self.pid, self.pidfd = -1, -1
-        self._channel: Channel
+        self._channel = Channel(end, self.on_message, self.on_end)
 
     # -- the life of the box -------------------------------------------------------------------------------------------
 
-    async def opened(self, channel: Channel) -> None:
+    async def opened(self) -> None:
         """Wait until PID 1 serves. Raises SandboxDied with its reason where it never will."""
-        self._channel = channel
         await self._ready
 
     def on_message(self, message: wire.Message, fds: list[int]) -> None:
@@ -108,6 +109,11 @@ class NativeSandbox:
         if "pid" in message and fds and self.pidfd < 0:
             self.pid, self.pidfd = message["pid"], fds.pop(0)
             _resolve(self._born)
+        elif "pid" in message:
+            # The kernel drops descriptors where we have no room for them. Hanging up ends the box.
+            self._reason = "this process may open no more files (ulimit -n)"
+            self._channel.close()
+            self.on_end()
         elif "error" in message:
             self._reason = str(message["error"])
         elif "ready" in message and not self._ready.done():
@@ -219,11 +225,12 @@ class NativeSandbox:
     def _run(
         self, message: wire.Message, stdin: bytes | None, pipes: tuple[Pipe, Pipe]
     ) -> asyncio.Future[Reply]:
-        source = _stdin(stdin)
+        source = [] if stdin is None else [_stdin(stdin)]
         try:
-            return self._request(message, [source, pipes[0].inner, pipes[1].inner])
+            return self._request(message, [*source, pipes[0].inner, pipes[1].inner])
         finally:
-            os.close(source)
+            for fd in source:
+                os.close(fd)
             for pipe in pipes:
                 pipe.sent()
 
@@ -362,9 +369,18 @@ class NativeSandbox:
         return future
 
     async def _ask(self, message: dict[str, Any], path: str) -> Reply:
-        answer, fds = await self._request(message)
+        asked = self._request(message)
+        try:
+            answer, fds = await asked
+        except asyncio.CancelledError:
+            if asked.done() and not asked.cancelled() and not asked.exception():
+                for fd in asked.result()[1]:
+                    os.close(fd)  # answered, but nobody is there to take it
+            raise
         if "errno" in answer:
             raise OSError(answer["errno"], answer["reason"], path)
+        if "ok" in answer and not fds:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)
         return answer, fds
 
 
@@ -389,10 +405,8 @@ def _attach(pipes: tuple[Pipe, Pipe], loop: asyncio.AbstractEventLoop) -> None:
         pipe.attach(loop)
 
 
-def _stdin(content: bytes | None) -> int:
+def _stdin(content: bytes) -> int:
     """A descriptor to read ``content`` from: a pipe where it fits into one, else a memory file."""
-    if content is None:
-        return os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
     outer, inner = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         if not content or os.write(inner, content) == len(content):

@@ -20,9 +20,8 @@ from woodshed.sandbox.images import Images
 from woodshed.sandbox.images.build import run_build
 from woodshed.sandbox.native import cgroups, trees
 from woodshed.sandbox.native.box import NativeSandbox, World
-from woodshed.sandbox.native.channel import Channel
 from woodshed.sandbox.native.forkserver import ForkServer
-from woodshed.sandbox.native.ids import Ranges
+from woodshed.sandbox.native.ids import Ranges, privileged
 from woodshed.sandbox.native.places import Place, remove_box, sweep
 from woodshed.sandbox.native.restore import apply
 
@@ -105,7 +104,7 @@ class _Hold:
 
     opened: _Opened
     folder: Path
-    first_id: int
+    first_id: int = 0
     groups: cgroups.Groups | None = None
 
     async def release(self) -> None:
@@ -127,7 +126,7 @@ class NativeEngine:
     def __init__(self, home: Path, *, instance: str | None = None, images: Prepares | None = None) -> None:
         """Nothing starts before the first ``create``. ``images`` prepares root file systems; by default our own."""
         self._home, self._instance, self._images = home.absolute(), instance, images
-        self._privileged = os.geteuid() == 0
+        self._privileged = privileged()
         self._opening: asyncio.Task[_Opened] | None = None
         self._closing: asyncio.Task[None] | None = None
         self._boxes: dict[str, NativeSandbox] = {}
@@ -169,7 +168,7 @@ class NativeEngine:
         """Sweep what dead engines left, and take a folder of our own."""
         sweep(self._home)
         place = Place(self._home, self._instance)
-        return _Opened(place, ForkServer(place.dev), cgroups.control(), Ranges())
+        return _Opened(place, ForkServer(place.dev, self._privileged), cgroups.control(), Ranges())
 
     # -- root file systems ---------------------------------------------------------------------------------------------
 
@@ -222,33 +221,33 @@ class NativeEngine:
     ) -> NativeSandbox:
         self._made += 1
         name = str(self._made)
-        hold = _Hold(opened, opened.place.box(name), opened.ids.take() if self._privileged else 0)
+        hold = _Hold(opened, opened.place.path / name)
         try:
+            hold.first_id = opened.ids.take() if self._privileged else 0
+            opened.place.box(name)
             if restore is not None:
                 await asyncio.to_thread(apply, *restore, hold.folder / "u", root.lowers)
             hold.groups = opened.control.make(opened.place.instance, name, policy.limits)
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         except BaseException as error:
             await hold.release()
             if isinstance(error, OSError):
-                raise EnvironmentFault(f"the sandbox's cgroups could not be made: {error}") from error
+                raise EnvironmentFault(f"the host could not provide a sandbox: {error}") from error
             raise
         world = World(
             id=f"{opened.place.instance}-{name}", image_digest=root.digest, folder=hold.folder, lowers=root.lowers,
             shell=root.image.shell, env={**_ENV, **root.image.env, **spec.env}, workdir=spec.workdir,
             limits=policy.limits, groups=hold.groups, privileged=self._privileged,
         )
-        box = self._boxes[world.id] = NativeSandbox(world, self._gone(world.id, hold))
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        box = self._boxes[world.id] = NativeSandbox(world, ours, self._gone(world.id, hold))
         try:
             with theirs:
-                channel = Channel(ours, box.on_message, box.on_end)
                 opened.server.send(_plan(world, root.image.binds, hold.first_id), [theirs.fileno()])
-            await box.opened(channel)
-        except SandboxDied as error:
+            await box.opened()
+        except BaseException as error:
             await box.close()
-            raise EnvironmentFault(f"the sandbox could not be made: {error}") from error
-        except BaseException:
-            await box.close()
+            if isinstance(error, SandboxDied | OSError):
+                raise EnvironmentFault(f"the sandbox could not be made: {error}") from error
             raise
         return box
 
@@ -310,12 +309,21 @@ async def _in_own_thread(work: Callable[[EnvironmentSpec], Prepared], spec: Envi
     return await done
 
 
+def _pid_max(pids: int, exempt: bool) -> int:
+    """The highest process number of a box: four times the limit, so that numbers are not reused in a hurry.
+
+    The kernel reserves 300. Root of a container is exempt from RLIMIT_NPROC: there this bound alone holds, a close one.
+    """
+    return 301 + (pids if exempt else 4 * pids)
+
+
 def _plan(world: World, binds: Sequence[Bound], first_id: int) -> dict[str, Any]:
     limits = world.limits
     return {
         "lowers": [str(path) for path in world.lowers], "upper": str(world.folder), "first_id": first_id,
         "binds": [[str(bind.source), bind.target] for bind in binds], "pids": limits.pids,
+        "pid_max": _pid_max(limits.pids, os.geteuid() == 0 and not world.privileged),
         "cgroups": [str(path) for path in world.groups.paths] if world.groups else [],
         "tmp_kb": min(limits.disk_mb, _TMP_MB) << 10, "shm_kb": min(limits.disk_mb, _SHM_MB) << 10,
-        "files": limits.files, "file_bytes": limits.disk_mb << 20, "directories": [world.workdir],
+        "files": limits.files, "file_bytes": limits.disk_mb << 20, "workdir": world.workdir,
     }

@@ -20,16 +20,16 @@ for name in ("woodshed", "woodshed.sandbox", "woodshed.sandbox.native"):
     package = sys.modules[name] = type(sys)(name)
     package.__path__ = [sys.argv[1]]
 from woodshed.sandbox.native.inside.server import main
-main(int(sys.argv[2]), sys.argv[3])
+main(int(sys.argv[2]), sys.argv[3], sys.argv[4] == "privileged")
 """
 
 
 class ForkServer:
     """One small process that makes boxes. It dies when this end of its socket closes, however that comes about."""
 
-    def __init__(self, dev: Path) -> None:
+    def __init__(self, dev: Path, privileged: bool) -> None:
         """``dev`` is an empty directory, where the server mounts its /dev template in a namespace of its own."""
-        self._dev = dev
+        self._dev, self._mode = dev, "privileged" if privileged else "ordinary"
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: Channel | None = None
         self._starting: asyncio.Task[None] | None = None
@@ -47,7 +47,7 @@ class ForkServer:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         # -I -S: no site, no user's paths; -X utf8: names are bytes whatever the locale. The environment is empty.
         argv = [sys.executable, "-I", "-S", "-X", "utf8", "-c", _BOOT, str(Path(__file__).parent),
-                str(theirs.fileno()), str(self._dev)]
+                str(theirs.fileno()), str(self._dev), self._mode]
         try:
             self._process = subprocess.Popen(  # noqa: ASYNC220 (fork and exec take 2 ms, once an engine)
                 argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={}, cwd="/",

@@ -16,6 +16,23 @@ _BLOCKS, _PER_BLOCK = 63, 64
 _LOCKS = Path("/run/woodshed-ids")
 
 
+_CAP_SYS_ADMIN = 21
+
+
+def privileged() -> bool:
+    """Whether boxes can have a range of users each: root, with CAP_SYS_ADMIN, over ids that include ours.
+
+    Root of a container usually has not; its boxes are then made as an ordinary user's are.
+    """
+    if os.geteuid() != 0:
+        return False
+    status = dict(line.split(":\t", 1) for line in Path("/proc/self/status").read_text().splitlines() if ":\t" in line)
+    maps = [[int(field) for field in line.split()] for line in Path("/proc/self/uid_map").read_text().splitlines()]
+    end = _FIRST + _BLOCKS * _PER_BLOCK * COUNT
+    covered = any(first <= _FIRST and end <= first + count for first, _, count in maps)
+    return covered and bool(int(status["CapEff"], 16) >> _CAP_SYS_ADMIN & 1)
+
+
 class Ranges:
     """Hands out the first id of a free range. Blocks of ranges are held by file locks, which die with the process."""
 

@@ -57,13 +57,11 @@ class Place:
                 return lock
             os.close(lock)
 
-    def box(self, name: str) -> Path:
-        """A fresh box directory with its ``u`` and ``w``."""
-        path = self.path / name
-        box = str(path)
+    def box(self, name: str) -> None:
+        """Make the box directory ``name`` with its ``u`` and ``w``. Raises OSError, as where the disk is full."""
+        box = f"{self.path}/{name}"
         for part in (box, f"{box}/u", f"{box}/w"):
             os.mkdir(part, 0o755)  # noqa: PTH102 (the hot path)
-        return path
 
     def close(self) -> None:
         """Remove the folder and let go of the lock. Idempotent."""

@@ -17,6 +17,7 @@ from woodshed.model import EnvironmentSpec, Limits, SandboxPolicy
 from woodshed.sandbox.images import Bind, Rootfs
 from woodshed.sandbox.native import cgroups
 from woodshed.sandbox.native.engine import NativeEngine
+from woodshed.sandbox.native.ids import privileged
 from woodshed.sandbox.native.inside import confine, syscalls
 
 _KERNEL = (5, 12)
@@ -99,12 +100,12 @@ def _machine() -> Finding:
 def _kernel() -> Finding:
     release = platform.release()
     version = tuple(int(part) for part in release.split("-")[0].split(".")[:2] if part.isdigit())
-    needed = _KERNEL_ROOT if os.geteuid() == 0 else _KERNEL
+    needed = _KERNEL_ROOT if privileged() else _KERNEL
     if version >= needed:
         return Finding("kernel", True, f"Linux {release}")
-    who = "root" if os.geteuid() == 0 else "an ordinary user"
+    who = "root" if privileged() else "an ordinary user"
     return Finding("kernel", False, f"Linux {release}; {who} needs {needed[0]}.{needed[1]}",
-                   "Upgrade the kernel" + ("." if os.geteuid() else ", or run as an ordinary user (5.12)."))
+                   "Upgrade the kernel" + (", or run as an ordinary user (5.12)." if privileged() else "."))
 
 
 def _sysctls() -> list[Finding]:
@@ -166,7 +167,7 @@ async def _made_and_used(home: Path) -> Finding:
                 return Finding("sandbox", False, f"true exited {result.exit_code}: {said}",
                                "The host's /usr could not be used: try an image 'dir:PATH'.")
             mode = "an ordinary user: one user id"
-            if os.geteuid() == 0:
+            if privileged():
                 mode = "root: a range of user ids a sandbox, idmapped layers"
             return Finding("sandbox", True, f"made, used and ended as {mode}; no network but its own loopback")
         except WoodshedError as error:
@@ -182,6 +183,8 @@ def _remedy(text: str) -> str:
     if "mount proc" in text:
         return ("This container hides parts of /proc, which forbids a new one: "
                 "docker run --security-opt systempaths=unconfined.")
+    if "mount_setattr" in text:
+        return "The disk of WOODSHED_HOME knows no idmapped mounts: use ext4, xfs or btrfs, or run as an ordinary user."
     if "overlay" in text:
         return "Put WOODSHED_HOME on a disk that can hold an overlay's changes (not on an overlay itself)."
     return "Report this with the output of 'woodshed doctor --json'."
@@ -189,7 +192,8 @@ def _remedy(text: str) -> str:
 
 async def _limits() -> Finding:
     control = await asyncio.to_thread(cgroups.control)
-    always = "processes, file size, output, disk at capture"
+    exempt = os.geteuid() == 0 and not privileged()
+    always = f"processes{' (within 300)' if exempt else ''}, file size, output, disk at capture"
     try:
         if control.parents:
             groups = control.make("probe", str(os.getpid()), Limits(memory_mb=64, cpus=1.0))

@@ -58,7 +58,7 @@ def _regular(path: str, flags: int, mode: int = 0) -> int:
 
 
 def _writable(path: str, mode: int) -> int:
-    _make_parents(path)
+    make_parents(path)
     fd = _regular(path, os.O_WRONLY | os.O_CREAT, mode)
     try:
         os.ftruncate(fd, 0)
@@ -69,7 +69,7 @@ def _writable(path: str, mode: int) -> int:
     return fd
 
 
-def _make_parents(path: str) -> None:
+def make_parents(path: str) -> None:
     """os.makedirs without its recursion: a path may have two thousand components."""
     missing = []
     parent = os.path.dirname(path)
@@ -117,7 +117,7 @@ def extract(message: wire.Message, fds: list[int]) -> int:
     try:
         index = json.loads(os.pread(contents, message["index_bytes"], 0))
         offset = message["index_bytes"]
-        _make_parents(message["target"].rstrip("/"))
+        make_parents(message["target"].rstrip("/"))
         modes: list[tuple[str, int]] = []
         for path, kind, mode, size, target in index:
             where = message["target"] + (f"/{path}" if path else "")

@@ -3,7 +3,7 @@
 It is confined like every command it starts. Its end is the kernel's end of every process of the box, so nothing here
 may fail for what happens inside: an error is an answer, and a stopped child (one that asked to be traced) is killed.
 """
-# ruff: noqa: PTH103, PTH123, PTH208, SIM105
+# ruff: noqa: PTH112, PTH123, PTH208, SIM105
 # (This process stays small: neither pathlib nor contextlib is loaded in it.)
 # ruff: noqa: S606
 # (Starting programs is what it is for.)
@@ -17,6 +17,7 @@ import select
 import signal
 import socket
 import time
+from collections.abc import Iterable
 from typing import Any, NoReturn
 
 from woodshed.sandbox.native.inside import confine, files, syscalls, wire
@@ -42,8 +43,6 @@ def serve(plan: dict[str, Any], channel: socket.socket, groups: list[int], filte
     wake, woken = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
-    for number in (signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ):
-        signal.signal(number, signal.SIG_DFL)  # which PID 1 ignores, and its children inherit
     init = Init(plan, channel, groups)
     wire.send(channel, {"ready": 1})
     poller = select.poll()
@@ -66,18 +65,16 @@ def _settle(plan: dict[str, Any]) -> None:
     for fd in (0, 1, 2):
         os.dup2(null, fd)
     os.close(null)
-    for directory in plan["directories"]:
-        os.makedirs(directory, exist_ok=True)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if not os.path.isdir(plan["workdir"]):
+        files.make_parents(plan["workdir"] + "/")
     _lower(resource.RLIMIT_FSIZE, plan["file_bytes"])
-    _lower(resource.RLIMIT_NOFILE, 65536, soft=1024)
     _lower(resource.RLIMIT_NPROC, plan["pids"] + 1)  # and ourselves
 
 
-def _lower(kind: int, bound: int, soft: int | None = None) -> None:
+def _lower(kind: int, bound: int) -> None:
     hard = resource.getrlimit(kind)[1]
-    hard = bound if hard == resource.RLIM_INFINITY else min(hard, bound)
-    resource.setrlimit(kind, (min(soft or hard, hard), hard))
+    bound = bound if hard == resource.RLIM_INFINITY else min(hard, bound)
+    resource.setrlimit(kind, (bound, bound))
 
 
 class Init:
@@ -147,7 +144,7 @@ class Init:
             else:
                 pid = _spawn(message, fds)
         except Exception as error:
-            _complain(error, fds[2] if fds else 2)
+            _complain(error, fds[-1] if fds else 2)
             self._reply(message, {"exit": _code(error), "cpu_s": 0.0})
         else:
             self._started(pid, message["id"])
@@ -267,7 +264,7 @@ def _spawn(message: wire.Message, fds: list[int]) -> int:
     We enter its directory for that: we need none of our own. Raises OSError where it cannot be run.
     """
     _enter(message["cwd"])
-    actions = [(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in enumerate(fds)]
+    actions = [(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in _streams(fds)]
     argv, env = message["argv"], message["env"]
     refused: OSError = FileNotFoundError(2, "command not found", argv[0])
     for path in _candidates(argv[0], env):
@@ -290,7 +287,7 @@ def _become(message: wire.Message, fds: list[int], groups: list[int], *, termina
         os.setsid()
         if terminal:
             files.take_terminal(fds[0])
-        for number, fd in enumerate(fds):
+        for number, fd in _streams(fds):
             os.dup2(fd, number)
         if user := message["user"]:
             os.setgroups([])
@@ -312,6 +309,11 @@ def _become(message: wire.Message, fds: list[int], groups: list[int], *, termina
         _complain(error, 2)
     finally:
         os._exit(code)
+
+
+def _streams(fds: list[int]) -> Iterable[tuple[int, int]]:
+    """Which standard stream each descriptor is: two are output and error, none leaves all at our /dev/null."""
+    return enumerate(fds, 3 - len(fds)) if fds else ()
 
 
 def _enter(cwd: str) -> None:

@@ -91,7 +91,7 @@ def build(plan: dict[str, Any], fds: Sequence[int]) -> None:
         syscalls.mount("tmpfs", target, "tmpfs", MS_NOSUID | MS_NODEV, options)
     if os.path.isdir("/run"):
         syscalls.mount("tmpfs", "/run", "tmpfs", MS_NOSUID | MS_NODEV, "mode=755,size=4m,nr_inodes=1k")
-    _bound_pids(plan["pids"])
+    _bound_pids(plan["pid_max"])
     _mask_proc()
     for fd in fds:
         os.close(fd)
@@ -119,14 +119,11 @@ def _overlay(layers: Sequence[int]) -> None:
     os.chdir("root")
 
 
-def _bound_pids(pids: int) -> None:
-    """A backstop to RLIMIT_NPROC, which counts each user of a box apart: Linux 6.14 has pid_max by pid namespace.
-
-    Four times the limit and the 300 reserved numbers, so that numbers are not reused in a hurry.
-    """
+def _bound_pids(pid_max: int) -> None:
+    """A backstop to RLIMIT_NPROC, which counts each user of a box apart: Linux 6.14 has pid_max by pid namespace."""
     try:
         fd = os.open("/proc/sys/kernel/pid_max", os.O_WRONLY)
-        os.write(fd, b"%d" % (4 * pids + 400))
+        os.write(fd, b"%d" % pid_max)
         os.close(fd)
     except OSError:
         pass  # an older kernel, where this file is the host's

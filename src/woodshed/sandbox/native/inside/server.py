@@ -11,6 +11,7 @@ from __future__ import annotations
 import fcntl
 import gc
 import os
+import resource
 import signal
 import socket
 import struct
@@ -18,17 +19,16 @@ from typing import Any
 
 from woodshed.sandbox.native.inside import confine, init, mounts, syscalls, wire
 
+_OPEN_FILES = 65536
 
-def main(channel_fd: int, dev: str) -> None:
+
+def main(channel_fd: int, dev: str, privileged: bool) -> None:
     """Serve the socket ``channel_fd`` until its other end closes. ``dev`` is an empty directory for /dev's template."""
     syscalls.set_name(b"woodshed-box")
     os.umask(0o022)
     channel = socket.socket(fileno=channel_fd)
-    # Ended boxes are reaped by the kernel; the engine watches their pidfds.
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _settle()
     try:
-        privileged = os.geteuid() == 0
         _own_mounts(privileged)
         mounts.make_dev(dev)
         server = Server(channel, dev, privileged)
@@ -43,6 +43,18 @@ def main(channel_fd: int, dev: str) -> None:
         if message is None:
             os._exit(0)
         server.create(message, fds[0])
+
+
+def _settle() -> None:
+    """What every box and command inherits, set once."""
+    # Ended boxes are reaped by the kernel; the engine watches their pidfds.
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    for number in (signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_DFL)  # Python changes these; a PID 1 ignores what is at its default
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    hard = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(1024, hard), hard))
 
 
 def _own_mounts(privileged: bool) -> None:

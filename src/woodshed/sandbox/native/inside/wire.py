@@ -18,6 +18,8 @@ LARGEST = 64 << 20
 """Bytes of a message that are read from a memfd; more is refused, so that no peer can make us swell."""
 MAX_FDS = 250
 """SCM_MAX_FD is 253 (include/net/scm.h)."""
+_BUFFER = 1 << 16
+"""Bytes offered for a packet: more than one has, less than malloc would map and unmap anew each time (128 KiB)."""
 _SPACE = socket.CMSG_SPACE(MAX_FDS * 4)
 
 Message = dict[str, Any]
@@ -53,7 +55,7 @@ def receive(channel: socket.socket) -> tuple[Message | None, list[int]]:
     Raises BlockingIOError where nothing is there yet, ValueError for what is no message.
     """
     try:
-        data, ancillary, _, _ = channel.recvmsg(1 << 17, _SPACE, socket.MSG_CMSG_CLOEXEC)
+        data, ancillary, _, _ = channel.recvmsg(_BUFFER, _SPACE, socket.MSG_CMSG_CLOEXEC)
     except ConnectionResetError:
         return None, []
     fds: list[int] = []
