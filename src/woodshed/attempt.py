@@ -43,13 +43,15 @@ class _Progress:
     stop: StopReason = StopReason.ERROR
     usage: Usage = field(default_factory=Usage)
     stages_s: dict[str, float] = field(default_factory=dict)
+    closing: asyncio.Task[None] | None = None
 
 
 async def run_attempt(task: Task, agent: Agent, parts: Parts, *, seed: int) -> Outcome:
     """The Outcome of one execution; never raises but for cancellation of the caller.
 
     A fault of ours makes the verdict :class:`Invalid` with its cause. Whatever stopped the agent short of a fault
-    (a limit, a refusal to finish), the work done so far is captured and verified.
+    (a limit, a refusal to finish), the work done so far is captured and verified. The agent's sandbox, in which nothing
+    runs any more, is cleared away while the verifier works in its own; both are gone when this returns.
     """
     progress = _Progress()
     try:
@@ -59,6 +61,9 @@ async def run_attempt(task: Task, agent: Agent, parts: Parts, *, seed: int) -> O
         verdict = _invalid(fault, parts.emit)
         if isinstance(fault, Cancelled):
             progress.stop = StopReason.CANCELLED
+    finally:
+        if progress.closing is not None:
+            await progress.closing
     parts.emit(EventKind.VERDICT, verdict.to_json())
     return Outcome(verdict=verdict, stop=progress.stop, usage=progress.usage, stages_s=progress.stages_s)
 
@@ -95,8 +100,12 @@ async def _opened(task: Task, parts: Parts, policy: SandboxPolicy, progress: _Pr
     try:
         yield sandbox
     finally:
-        with _stage("close", parts.emit, progress):
-            await sandbox.close()
+        progress.closing = asyncio.create_task(_close(sandbox, parts, progress))
+
+
+async def _close(sandbox: Sandbox, parts: Parts, progress: _Progress) -> None:
+    with _stage("close", parts.emit, progress):
+        await sandbox.close()
 
 
 async def _verify(task: Task, changes: ChangeSet, parts: Parts, progress: _Progress) -> Verdict:

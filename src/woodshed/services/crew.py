@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from types import TracebackType
@@ -38,9 +39,11 @@ class Crew:
             home.path,
             self._lease.executor,
             self._execute,
-            concurrency=run.spec.concurrency,
+            concurrency=run.spec.concurrency + 1,
             url=settings.setting("database_url") or None,
         )
+        # The durable engine begins one more than may run: records are read and written beside other attempts.
+        self._slots = asyncio.Semaphore(run.spec.concurrency)
         self._finished: Finished = lambda outcome: None
         self._engine: SandboxEngine
         self._gateway: Gateway
@@ -101,6 +104,7 @@ class Crew:
             blobs=self._home.blobs,
             emit=log.emit,
         )
-        outcome = await run_attempt(task, agent, parts, seed=attempt.seed)
-        if log.finish(outcome):
+        async with self._slots:
+            outcome = await run_attempt(task, agent, parts, seed=attempt.seed)
+        if await asyncio.to_thread(log.finish, outcome):
             self._finished(outcome)
