@@ -110,14 +110,14 @@ class NativeSandbox:
             self.pid, self.pidfd = message["pid"], fds.pop(0)
             _resolve(self._born)
         elif "pid" in message:
-            # The kernel drops descriptors where we have no room for them. Hanging up ends the box.
+            # The kernel drops descriptors where we have no room for them. PID 1 sees the end of ours and ends.
             self._reason = "this process may open no more files (ulimit -n)"
-            self._channel.close()
-            self.on_end()
+            self._channel.finish()
+            self._fail_opening()
         elif "error" in message:
             self._reason = str(message["error"])
-        elif "ready" in message and not self._ready.done():
-            self._ready.set_result(None)
+        elif "ready" in message:
+            _resolve(self._ready)
         for fd in fds:
             os.close(fd)
 
@@ -125,15 +125,19 @@ class NativeSandbox:
         """PID 1 is gone, and with it everything inside."""
         self._dead = True
         _resolve(self._born)
-        fault = SandboxDied(f"sandbox {self.id}: {self._reason}")
-        if not self._ready.done():
-            self._ready.set_exception(fault)
-            self._ready.exception()
+        fault = self._fail_opening()
         for waiting in self._waiting.values():
             if not waiting.done():
                 waiting.set_exception(fault)
                 waiting.exception()  # retrieved: a background process nobody waits for is no complaint
         self._waiting.clear()
+
+    def _fail_opening(self) -> SandboxDied:
+        fault = SandboxDied(f"sandbox {self.id}: {self._reason}")
+        if not self._ready.done():
+            self._ready.set_exception(fault)
+            self._ready.exception()  # retrieved: a box closed before it was ready is no complaint
+        return fault
 
     async def close(self) -> None:
         """Leave nothing: no process, mount, cgroup, directory. Idempotent; never raises for a dead sandbox."""

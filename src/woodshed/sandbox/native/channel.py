@@ -7,6 +7,7 @@ import os
 import socket
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from woodshed.sandbox.native.inside import wire
 
@@ -74,6 +75,11 @@ class Channel:
             self._on_end()
         else:
             self._on_message(message, fds)
+
+    def finish(self) -> None:
+        """Say nothing more; the peer sees the end, and its last words still arrive."""
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
         """Hang up; the peer sees the end. Idempotent."""
