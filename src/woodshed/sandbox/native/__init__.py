@@ -1,1 +1,19 @@
-"""The native engine: namespaces, overlay and confinement, without a daemon or root."""
+"""The native engine: namespaces, overlay and confinement, without a daemon or root.
+
+::
+
+    engine process                 fork server                    a box (its own user, mount, pid, net … namespaces)
+    ──────────────                 ───────────                    ──────────────────────────────────────────────────
+    engine.py   NativeEngine ────▶ inside/server.py ── clone ───▶ inside/init.py, PID 1: confined, starts commands,
+    box.py      NativeSandbox ◀──────────── channel ────────────▶ opens files, hands descriptors out
+    output.py   pipes ◀───────────────────────────────────────── the commands' standard output and error
+
+``inside/`` runs in the two small processes and loads nothing but itself. The engine reads changes (``capture.py``) from
+the upper directory on the host, and writes them there (``restore.py``) before anything is mounted. A box ends when its
+channel closes, so nothing outlives the engine's process, however that ends; ``places.py`` sweeps the folders it left.
+
+What a box cannot do is in ``inside/confine.py`` (capabilities, seccomp) and ``inside/mounts.py`` (what it sees); each
+has its attack in ``tests/security``. Bounds: processes (RLIMIT_NPROC), file size, output; memory and CPU where cgroups
+can be made (``cgroups.py``); the disk is bounded when changes are captured, not while a command writes. /tmp, /run and
+/dev/shm are memory, and no part of the changes. ``probe.py`` says what holds on a machine.
+"""
