@@ -19,7 +19,8 @@ def main() -> int:
         return 2
     name, rest = sys.argv[1], [argument for argument in sys.argv[2:] if argument != "--"]
     save = str(RESULTS / f"{name}.json")
-    return subprocess.run([sys.executable, "-m", "woodshed", "bench", "run", *rest, "--save", save], check=False).returncode
+    command = [sys.executable, "-m", "woodshed", "bench", "run", *rest, "--save", save]
+    return subprocess.run(command, check=False).returncode
 
 
 if __name__ == "__main__":

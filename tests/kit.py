@@ -15,7 +15,11 @@ EXAMPLES = ROOT / "examples" / "tasks"
 
 
 def woodshed(
-    *arguments: str | Path, home: Path, env: Mapping[str, str] | None = None, prefix: Sequence[str] = (), timeout: float = 600
+    *arguments: str | Path,
+    home: Path,
+    env: Mapping[str, str] | None = None,
+    prefix: Sequence[str] = (),
+    timeout: float = 600,
 ) -> subprocess.CompletedProcess[str]:
     """The finished command. ``timeout`` guards the suite against a hang; it is no claim about speed."""
     return subprocess.run(

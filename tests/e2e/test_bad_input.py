@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+
 from kit import EXAMPLES, agent_row, run_json, woodshed
 
 START = EXAMPLES / "first-steps" / "write-file"

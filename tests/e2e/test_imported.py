@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
+
 from kit import ROOT, agent_row, leftovers, run_json, woodshed
 
 DATA = Path(os.environ.get("WOODSHED_TEST_DATA", ROOT.parent / "shared" / "data"))

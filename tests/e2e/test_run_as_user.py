@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from kit import EXAMPLES, leftovers
 from nobody import NOBODY, as_nobody, environment, python_for_all
 
