@@ -1,3 +1,74 @@
-"""Woodshed: the place where open-weight agents practise."""
+"""Woodshed: the place where open-weight agents practise.
+
+The public Python API. Everything else is reached by its own module and may change.
+
+>>> import woodshed
+>>> tasks = woodshed.find_tasks(["examples/tasks/first-steps"])
+>>> summary = woodshed.run(tasks, ["oracle", "nop"], attempts=2)   # doctest: +SKIP
+>>> summary["agents"][0]["pass_at_1"]                              # doctest: +SKIP
+1.0
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from woodshed.errors import Cause, UsageError, WoodshedError
+from woodshed.model import Agent, AgentLimits, Invalid, ModelSpec, Sampling, Task, Valid
 
 __version__ = "0.1.0.dev0"
+
+__all__ = [
+    "Agent",
+    "AgentLimits",
+    "Cause",
+    "Invalid",
+    "ModelSpec",
+    "Sampling",
+    "Task",
+    "UsageError",
+    "Valid",
+    "WoodshedError",
+    "find_tasks",
+    "run",
+]
+
+
+def find_tasks(paths: Sequence[str | Path]) -> list[Task]:
+    """The tasks of ``paths``, each a task folder or a tree of them. Raises UsageError naming file, field and remedy."""
+    from woodshed.tasks.load import find_tasks as find
+
+    return find([Path(path) for path in paths])
+
+
+def run(
+    tasks: Sequence[Task | str | Path],
+    agents: Sequence[Agent | str],
+    *,
+    attempts: int = 1,
+    concurrency: int = 2,
+    seed: int = 0,
+    home: Path | None = None,
+) -> dict[str, Any]:
+    """Attempt every task ``attempts`` times with every agent and return the summary that ``woodshed run --json`` prints.
+
+    Blocks; not for use inside a running event loop. A name in ``agents`` means the harness of that name; one that needs
+    a model takes an :class:`Agent`. ``home`` is the state folder (default: the settings'). Raises UsageError.
+    """
+    import asyncio
+
+    from woodshed import settings
+    from woodshed.services import agents as builder
+    from woodshed.services import report, runs
+    from woodshed.services.home import opened
+
+    chosen = [agent if isinstance(agent, Agent) else builder.build([agent], None)[0] for agent in agents]
+    folders = [task.folder if isinstance(task, Task) else task for task in tasks]
+    with opened(home) as place:
+        spec, found = runs.plan(
+            folders, chosen, attempts=attempts, concurrency=concurrency, seed=seed, engine=settings.setting("engine")
+        )
+        finished = asyncio.run(runs.start(place, spec, found, lambda tally: None))
+        return report.summary(place, finished)
