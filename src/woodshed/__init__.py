@@ -52,7 +52,7 @@ def run(
     seed: int = 0,
     home: Path | None = None,
 ) -> dict[str, Any]:
-    """Attempt every task ``attempts`` times with every agent and return the summary that ``woodshed run --json`` prints.
+    """Attempt every task ``attempts`` times with every agent; the summary that ``woodshed run --json`` prints.
 
     Blocks; not for use inside a running event loop. A name in ``agents`` means the harness of that name; one that needs
     a model takes an :class:`Agent`. ``home`` is the state folder (default: the settings'). Raises UsageError.
