@@ -75,16 +75,20 @@ class Place:
 def remove_box(folder: Path) -> bool:
     """Remove a box that wrote next to nothing; False where more is left, for :func:`trees.remove`.
 
-    What overlayfs leaves in ``w`` has known names, and no command ever saw it: no walk is needed.
+    What overlayfs leaves in ``w`` has known names, and no command ever saw it: no walk is needed, and no descriptor,
+    which may be what the host has no more of.
     """
     box = str(folder)
     work = [f"{box}/w/work{below}" for below in ("", "/incompat", "/incompat/volatile")]
-    try:
+    with suppress(OSError):  # a box that never came to be has no work
         if os.geteuid():
             for path in work:
                 os.chmod(path, 0o700)  # noqa: PTH101 (ten calls a box: strings are a third of the cost)
         os.unlink(f"{work[-1]}/dirty")  # noqa: PTH108 (as above)
-        for path in (*reversed(work), f"{box}/w", f"{box}/u", box):
+        for path in reversed(work):
+            os.rmdir(path)  # noqa: PTH106 (as above)
+    try:
+        for path in (f"{box}/w", f"{box}/u", box):
             os.rmdir(path)  # noqa: PTH106 (as above)
     except OSError:
         return not folder.exists()
