@@ -67,7 +67,7 @@ def _resize(here: int, fd: int) -> None:
 def _raw(fd: int) -> Iterator[None]:
     """The terminal passes every key on, and is as it was afterwards."""
     before = termios.tcgetattr(fd)
-    tty.setraw(fd)
+    tty.setraw(fd, termios.TCSADRAIN)  # what was typed ahead is kept
     try:
         yield
     finally:
