@@ -158,13 +158,18 @@ _FAULTS: dict[Cause, type[WoodshedError]] = {
 
 @contextmanager
 def boundary(owner: Cause, doing: str) -> Iterator[None]:
-    """Whatever escapes is a WoodshedError: ours pass unchanged, anything else is attributed to ``owner``.
+    """Whatever escapes has an owner: a fault with a cause passes unchanged, anything else is attributed to ``owner``.
 
     ``doing`` is a short phrase for the message ("preparing the image"). Cancellation becomes no fault: it passes.
-    Raises the fault class of ``owner`` with the original exception as its ``__cause__``.
+    Raises the fault class of ``owner`` with the original exception as its ``__cause__``; one made of a UsageError, which
+    names what the user must mend, is not retryable.
     """
     try:
         yield
+    except UsageError as error:
+        fault = _FAULTS[owner](f"{doing}: {error}")
+        fault.retryable = False
+        raise fault from error
     except (WoodshedError, asyncio.CancelledError, KeyboardInterrupt, SystemExit):
         raise
     except Exception as error:
