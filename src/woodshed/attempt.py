@@ -34,6 +34,8 @@ class Parts:
     model: ModelClient | None
     blobs: BlobSink
     emit: Emit
+    slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1))
+    """Acting and verifying take a slot; opening a sandbox does not, so that the next attempt's stands ready."""
 
 
 @dataclass(slots=True)
@@ -43,7 +45,6 @@ class _Progress:
     stop: StopReason = StopReason.ERROR
     usage: Usage = field(default_factory=Usage)
     stages_s: dict[str, float] = field(default_factory=dict)
-    closing: asyncio.Task[None] | None = None
 
 
 async def run_attempt(task: Task, agent: Agent, parts: Parts, *, seed: int) -> Outcome:
@@ -55,57 +56,54 @@ async def run_attempt(task: Task, agent: Agent, parts: Parts, *, seed: int) -> O
     """
     progress = _Progress()
     try:
-        changes = await _act(task, agent, parts, seed, progress)
-        verdict = await _verify(task, changes, parts, progress)
+        async with _opened(task, parts, progress) as sandbox, parts.slots:
+            changes = await _act(task, agent, sandbox, parts, seed, progress)
+            clearing = asyncio.create_task(sandbox.close())
+            verdict = await _verify(task, changes, parts, progress)
+            await clearing
     except WoodshedError as fault:
         verdict = _invalid(fault, parts.emit)
         if isinstance(fault, Cancelled):
             progress.stop = StopReason.CANCELLED
-    finally:
-        if progress.closing is not None:
-            await progress.closing
     parts.emit(EventKind.VERDICT, verdict.to_json())
     return Outcome(verdict=verdict, stop=progress.stop, usage=progress.usage, stages_s=progress.stages_s)
 
 
-async def _act(task: Task, agent: Agent, parts: Parts, seed: int, progress: _Progress) -> ChangeSet:
-    policy = SandboxPolicy(limits=task.environment.limits)
-    async with _opened(task, parts, policy, progress) as sandbox:
-        wall_s = agent.limits.wall_s or task.agent_timeout_s
-        acting = Acting(
-            task=task, agent=agent, sandbox=sandbox, model=parts.model, emit=parts.emit, seed=seed, deadline_s=wall_s
-        )
-        with _stage("act", parts.emit, progress), boundary(Cause.HARNESS, f"harness {agent.harness}"):
-            try:
-                async with asyncio.timeout(wall_s) as wall:
-                    progress.stop = await parts.harness.act(acting)
-            except TimeoutError:
-                if not wall.expired():  # the harness's own, from something it did not mean to wait for
-                    raise
-                progress.stop = StopReason.WALL
-            finally:
-                progress.usage = acting.usage
-        parts.emit(EventKind.STATE, {"state": "acted", "stop": progress.stop.value})
-        with _stage("capture", parts.emit, progress), boundary(Cause.ENVIRONMENT, "capturing changes"):
-            await sandbox.kill_all()
-            changes = await sandbox.changes(parts.blobs, roots=task.verifier.capture or (task.environment.workdir,))
+async def _act(
+    task: Task, agent: Agent, sandbox: Sandbox, parts: Parts, seed: int, progress: _Progress
+) -> ChangeSet:
+    wall_s = agent.limits.wall_s or task.agent_timeout_s
+    acting = Acting(
+        task=task, agent=agent, sandbox=sandbox, model=parts.model, emit=parts.emit, seed=seed, deadline_s=wall_s
+    )
+    with _stage("act", parts.emit, progress), boundary(Cause.HARNESS, f"harness {agent.harness}"):
+        try:
+            async with asyncio.timeout(wall_s) as wall:
+                progress.stop = await parts.harness.act(acting)
+        except TimeoutError:
+            if not wall.expired():  # the harness's own, from something it did not mean to wait for
+                raise
+            progress.stop = StopReason.WALL
+        finally:
+            progress.usage = acting.usage
+    parts.emit(EventKind.STATE, {"state": "acted", "stop": progress.stop.value})
+    with _stage("capture", parts.emit, progress), boundary(Cause.ENVIRONMENT, "capturing changes"):
+        await sandbox.kill_all()
+        changes = await sandbox.changes(parts.blobs, roots=task.verifier.capture or (task.environment.workdir,))
     parts.emit(EventKind.CHANGES, changes.to_json())
     return changes
 
 
 @asynccontextmanager
-async def _opened(task: Task, parts: Parts, policy: SandboxPolicy, progress: _Progress) -> AsyncIterator[Sandbox]:
+async def _opened(task: Task, parts: Parts, progress: _Progress) -> AsyncIterator[Sandbox]:
+    policy = SandboxPolicy(limits=task.environment.limits)
     with _stage("prepare", parts.emit, progress), boundary(Cause.ENVIRONMENT, "opening the sandbox"):
         sandbox = await parts.engine.create(task.environment, policy)
     try:
         yield sandbox
     finally:
-        progress.closing = asyncio.create_task(_close(sandbox, parts, progress))
-
-
-async def _close(sandbox: Sandbox, parts: Parts, progress: _Progress) -> None:
-    with _stage("close", parts.emit, progress):
-        await sandbox.close()
+        with _stage("close", parts.emit, progress):
+            await sandbox.close()
 
 
 async def _verify(task: Task, changes: ChangeSet, parts: Parts, progress: _Progress) -> Verdict:

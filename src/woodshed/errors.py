@@ -161,8 +161,8 @@ def boundary(owner: Cause, doing: str) -> Iterator[None]:
     """Whatever escapes has an owner: a fault with a cause passes unchanged, anything else is attributed to ``owner``.
 
     ``doing`` is a short phrase for the message ("preparing the image"). Cancellation becomes no fault: it passes.
-    Raises the fault class of ``owner`` with the original exception as its ``__cause__``; one made of a UsageError, which
-    names what the user must mend, is not retryable.
+    Raises the fault class of ``owner`` with the original exception as its ``__cause__``; one made of a UsageError,
+    which names what the user must mend, is not retryable.
     """
     try:
         yield

@@ -14,7 +14,7 @@ from woodshed.engine.durable import Durable
 from woodshed.engine.lease import Lease, claim
 from woodshed.gateway.client import Gateway
 from woodshed.interfaces import Harness, SandboxEngine, Verifier
-from woodshed.model import Agent, Outcome, Run, Task
+from woodshed.model import Agent, Attempt, Outcome, Run, Task
 from woodshed.services.endpoints import Endpoints
 from woodshed.services.home import Home
 from woodshed.store.eventlog import EventLog
@@ -42,8 +42,9 @@ class Crew:
             concurrency=run.spec.concurrency + 1,
             url=settings.setting("database_url") or None,
         )
-        # The durable engine begins one more than may run: records are read and written beside other attempts.
+        # The durable engine begins one more than may act: its sandbox opens, and records are written, beside them.
         self._slots = asyncio.Semaphore(run.spec.concurrency)
+        self._attempts: dict[str, Attempt] = {}
         self._finished: Finished = lambda outcome: None
         self._engine: SandboxEngine
         self._gateway: Gateway
@@ -80,17 +81,18 @@ class Crew:
         """Become the owner of the run; its lost executions are marked. Raises UsageError while its owner lives."""
         claim(self._home.store, self._run.id, self._lease, self._home.path)
 
-    async def work(self, attempts: Sequence[str], finished: Finished) -> None:
+    async def work(self, attempts: Sequence[Attempt], finished: Finished) -> None:
         """Execute the attempts durably; ``finished`` hears of each outcome that counts. Returns when all are done."""
         self._finished = finished
-        await self._durable.submit(self._run.id, attempts)
+        self._attempts = {attempt.id: attempt for attempt in attempts}
+        await self._durable.submit(self._run.id, list(self._attempts))
         faults = await self._durable.wait()
         for fault in faults.values():
             raise fault
 
     async def _execute(self, attempt_id: str) -> None:
         store = self._home.store
-        attempt = store.attempt(attempt_id)
+        attempt = self._attempts[attempt_id]
         number = store.begin_execution(attempt_id, self.executor)
         if number is None:
             return
@@ -103,8 +105,8 @@ class Crew:
             model=self._gateway.client(agent.model, log.emit, seed=attempt.seed) if agent.model else None,
             blobs=self._home.blobs,
             emit=log.emit,
+            slots=self._slots,
         )
-        async with self._slots:
-            outcome = await run_attempt(task, agent, parts, seed=attempt.seed)
+        outcome = await run_attempt(task, agent, parts, seed=attempt.seed)
         if await asyncio.to_thread(log.finish, outcome):
             self._finished(outcome)

@@ -142,7 +142,7 @@ async def _drive(home: Home, run: Run, crew: Crew, progress: Progress) -> Run:
 
     progress(tally)
     try:
-        await crew.work([attempt.id for attempt in attempts if attempt.state is not AttemptState.DONE], finished)
+        await crew.work([attempt for attempt in attempts if attempt.state is not AttemptState.DONE], finished)
     except BaseException:
         home.store.set_run_state(run.id, RunState.INTERRUPTED)
         raise

@@ -15,6 +15,7 @@ from woodshed.model import ChangeKind, ChangeSet, EnvironmentSpec, EventKind, Fr
 from woodshed.verify.canary import framework_of, make_canary
 from woodshed.verify.filter import Filtered, filtered
 from woodshed.verify.judge import Demands, Facts, Found, would_pass
+from woodshed.verify.laid import Laid
 from woodshed.verify.poison import Poison
 from woodshed.verify.protect import Rules
 from woodshed.verify.reports import (
@@ -92,21 +93,18 @@ async def run(case: Case, changes: ChangeSet, poison: Poison | None = None) -> R
     canary = make_canary(framework, expected) if framework is not None else None
     demands = Demands(expected, task.verifier.rewards, canary.name if canary else "")
     spec = with_folder(task.environment, task.verifier.tests, TESTS)
-    sandbox = await case.engine.create(spec, policy_of(task), restore=(changes, case.blobs))
+    hidden = {canary.file: canary.content} if canary else {}
+    hidden |= poison.files if poison else {}
+    laid = Laid(case.blobs, {_MARK: b"", **{f"{TESTS}/{name}": content for name, content in hidden.items()}})
+    sandbox = await case.engine.create(spec, policy_of(task), restore=(laid.before(changes), laid))
     try:
-        await sandbox.write(_MARK, b"")
-        if canary is not None:
-            await sandbox.write(f"{TESTS}/{canary.file}", canary.content)
-        for name, content in (poison.files.items() if poison else ()):
-            await sandbox.write(f"{TESTS}/{name}", content)
         result = await sandbox.exec(["bash", f"{TESTS}/test.sh"], cwd=task.environment.workdir,
                                     env=task.verifier.env, timeout_s=task.verifier.timeout_s)
         # What still runs could rewrite the report between two reads.
         await sandbox.kill_all()
         facts = await _facts(sandbox, result, framework)
         if canary is not None and would_pass(facts, demands):
-            written = {canary.file: canary.content, **(poison.files if poison else {})}
-            facts = replace(facts, rewritten=await _rewritten(sandbox, task, written))
+            facts = replace(facts, rewritten=await _rewritten(sandbox, task, hidden))
     finally:
         await sandbox.close()
     output = result.stdout + (b"\n--- stderr ---\n" + result.stderr if result.stderr else b"")

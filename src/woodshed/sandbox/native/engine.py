@@ -29,7 +29,6 @@ _ENV = {
     "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "USER": "root",
     "LANG": "C.UTF-8",
 }
-_INLINE_ENTRIES = 200
 """A box with no more entries than this is removed at once, a larger one in a thread."""
 _TAIL_CHARS = 2000
 _TMP_MB, _SHM_MB = 1024, 256
@@ -107,11 +106,15 @@ class _Hold:
     first_id: int = 0
     groups: cgroups.Groups | None = None
 
+    def _clear(self) -> None:
+        """Blocking: a dozen directories wait for the file system's journal each."""
+        with suppress(OSError):
+            if not remove_box(self.folder):
+                trees.remove(self.folder)
+
     async def release(self) -> None:
         """Give it all back. What cannot be removed now is swept with the instance's folder."""
-        with suppress(OSError):
-            if not remove_box(self.folder) and not trees.remove(self.folder, _INLINE_ENTRIES):
-                await asyncio.to_thread(trees.remove, self.folder)
+        await asyncio.to_thread(self._clear)
         if self.groups is not None:
             await asyncio.to_thread(self.groups.remove)
         if self.first_id:
