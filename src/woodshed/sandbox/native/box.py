@@ -20,7 +20,7 @@ from typing import Any, Literal
 from woodshed.errors import SandboxDied, Unsupported
 from woodshed.interfaces import BlobSink, ExecResult, FileInfo, Stream
 from woodshed.model import ChangeSet, Limits
-from woodshed.sandbox.native import capture, upload
+from woodshed.sandbox.native import capture, trees, upload
 from woodshed.sandbox.native.cgroups import Groups
 from woodshed.sandbox.native.channel import Channel
 from woodshed.sandbox.native.inside import wire
@@ -326,7 +326,8 @@ class NativeSandbox:
 
     async def upload(self, source: Path, target: str) -> None:
         """Copy a host file or folder to ``target``. Raises UsageError for the source, OSError for the target."""
-        contents, index_bytes = await asyncio.to_thread(upload.pack, source)
+        pack = upload.pack
+        contents, index_bytes = pack(source) if trees.small(source) else await asyncio.to_thread(pack, source)
         reason, inner = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         try:
             message = {"op": "extract", "target": self._path(target), "index_bytes": index_bytes}
@@ -347,7 +348,8 @@ class NativeSandbox:
             raise SandboxDied(f"sandbox {self.id}: {self._reason}")
         places = [self._path(root) for root in roots] or ["/"]
         upper = self.world.folder / "u"
-        return await asyncio.to_thread(capture.capture, upper, self.world.lowers, places, self.world.limits, sink)
+        asked = (upper, self.world.lowers, places, self.world.limits, sink)
+        return capture.capture(*asked) if trees.small(upper) else await asyncio.to_thread(capture.capture, *asked)
 
     def _path(self, path: str) -> str:
         return posixpath.join(self.world.workdir, path)

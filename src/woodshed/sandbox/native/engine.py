@@ -30,6 +30,7 @@ _ENV = {
     "LANG": "C.UTF-8",
 }
 """A box with no more entries than this is removed at once, a larger one in a thread."""
+_FEW, _SMALL_BYTES = 64, 1 << 20
 _TAIL_CHARS = 2000
 _TMP_MB, _SHM_MB = 1024, 256
 """Of /tmp and /dev/shm, which are memory: at most this, and the disk limit where that is less."""
@@ -229,7 +230,7 @@ class NativeEngine:
             hold.first_id = opened.ids.take() if self._privileged else 0
             opened.place.box(name)
             if restore is not None:
-                await asyncio.to_thread(apply, *restore, hold.folder / "u", root.lowers)
+                await _restore(*restore, hold.folder / "u", root.lowers)
             hold.groups = opened.control.make(opened.place.instance, name, policy.limits)
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         except BaseException as error:
@@ -283,6 +284,14 @@ class NativeEngine:
             opened.control.close(opened.place.instance)
             await asyncio.to_thread(opened.place.close)
             opened.ids.close()
+
+
+async def _restore(changes: ChangeSet, blobs: BlobSink, upper: Path, lowers: Sequence[Path]) -> None:
+    """Few and small changes at once, others in a thread: handing them over costs more than writing them."""
+    if len(changes.changes) <= _FEW and sum(change.size for change in changes.changes) <= _SMALL_BYTES:
+        apply(changes, blobs, upper, lowers)
+    else:
+        await asyncio.to_thread(apply, changes, blobs, upper, lowers)
 
 
 async def _in_own_thread(work: Callable[[EnvironmentSpec], Prepared], spec: EnvironmentSpec) -> Prepared:

@@ -42,6 +42,29 @@ def unlock(name: str, parent: int, flags: int = 0) -> None:
         os.close(fd)
 
 
+def small(path: Path, entries: int = 64, size: int = 1 << 20) -> bool:
+    """Whether a file or tree is so small that working on it at once costs less than handing it to a thread.
+
+    Looks at no more than ``entries`` entries, follows nothing, and says False for what it cannot read.
+    """
+    todo = [os.fspath(path)]
+    try:
+        if not stat.S_ISDIR((info := os.lstat(todo[0])).st_mode):
+            return info.st_size <= size
+        while todo:
+            with os.scandir(todo.pop()) as found:
+                for entry in found:
+                    entries -= 1
+                    size -= 0 if entry.is_dir(follow_symlinks=False) else entry.stat(follow_symlinks=False).st_size
+                    if entries < 0 or size < 0:
+                        return False
+                    if entry.is_dir(follow_symlinks=False):
+                        todo.append(entry.path)
+    except OSError:
+        return False
+    return True
+
+
 def remove(path: Path, budget: int | None = None) -> bool:
     """Remove ``path`` and all below it. With ``budget``: at most that many entries; False when more are left.
 
