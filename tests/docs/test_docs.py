@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer.main
-from click import Group
 
 from woodshed import plugins, settings
 from woodshed.cli.app import app
@@ -26,9 +27,9 @@ def test_every_command_in_the_documents_exists(page: Path) -> None:
     """A ``woodshed …`` line in a code block names a command that the command line has."""
     blocks = re.findall(r"```(?:\w*)\n(.*?)```", page.read_text(), re.DOTALL)
     for words in (match.group(1).split() for block in blocks for match in COMMAND.finditer(block)):
-        current: object = typer.main.get_command(app)
+        current: Any = typer.main.get_command(app)
         for word in words:
-            if not isinstance(current, Group):
+            if not hasattr(current, "commands"):
                 break
             assert word in current.commands, f"{page.name}: woodshed {' '.join(words)}"
             current = current.commands[word]
@@ -58,6 +59,27 @@ def test_every_figure_of_speed_was_measured(page: Path) -> None:
         assert any(f"{value:.{digits}f}" == f"{shown:.{digits}f}" for shown in told for digits in (1, 2)), (
             f"{page.name}:{number}: {value} is not what the line says"
         )
+
+
+def commands(group: Any, trail: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
+    """Every command that can be given, with its words."""
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands(command, (*trail, name))
+        else:
+            yield " ".join((*trail, name)), command
+
+
+def test_every_command_speaks_json_and_says_what_it_does() -> None:
+    """Each command has --json and help; an interactive shell alone has no object to print."""
+    root = typer.main.get_command(app)
+    found = dict(commands(root))
+    assert {"run", "show", "trace", "doctor", "tasks import humanevalfix", "bench run"} <= found.keys()
+    for words, command in found.items():
+        flags = {option for parameter in command.params for option in parameter.opts}
+        assert "--json" in flags or words == "sandbox shell", words
+        assert command.help, words
+        assert all(getattr(parameter, "help", None) for parameter in command.params), words
 
 
 def test_every_setting_is_documented() -> None:

@@ -38,7 +38,7 @@ def run(
         emit_json(figures)
         return
     table(
-        ("", "#attempts/s", "#CPU ms an attempt"),
+        ("", "#attempts/s", "#busy CPU ms an attempt"),
         (
             ("bare", f"{figures['bare_per_s']:.1f}", f"{figures['cpu_ms_per_attempt']['bare']:.1f}"),
             ("woodshed", f"{figures['woodshed_per_s']:.1f}", f"{figures['cpu_ms_per_attempt']['woodshed']:.1f}"),
