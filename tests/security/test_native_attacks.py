@@ -271,6 +271,15 @@ async def test_the_first_process_cannot_be_ended_or_stopped(box: NativeSandbox) 
     assert (await box.exec("echo well")).stdout == b"well\n"
 
 
+async def test_the_first_process_cannot_be_limited(box: NativeSandbox) -> None:
+    """No limit can be set on PID 1, which has the ids of the box's root: one on CPU time would kill it."""
+    limit = "import resource, sys; resource.prlimit(int(sys.argv[1]), resource.RLIMIT_CPU, (1, 1))"
+    assert (await box.exec(["python3", "-c", limit, "0"])).exit_code == 0, "the control: one's own can be set"
+    for _ in range(2):
+        assert b"PermissionError" in (await box.exec(["python3", "-c", limit, "1"])).stderr
+    assert (await box.exec("ulimit -t 5; ulimit -t")).stdout == b"5\n"
+
+
 async def test_a_working_directory_does_not_lead_out(box: NativeSandbox) -> None:
     """A cwd through the descriptors or the root of any process is refused or stays inside (CVE-2024-21626)."""
     for number in range(3, 20):

@@ -42,7 +42,7 @@ _DENIED: dict[str, tuple[int, int | None]] = {
     "move_pages": (279, 239), "migrate_pages": (256, 238), "mbind": (237, 235), "set_mempolicy": (238, 237),
 }
 # Calls whose arguments decide.
-_CLONE, _UNSHARE, _IOCTL, _SOCKET = (56, 220), (272, 97), (16, 29), (41, 198)
+_CLONE, _UNSHARE, _IOCTL, _SOCKET, _PRLIMIT = (56, 220), (272, 97), (16, 29), (41, 198), (302, 261)
 _CLONE3 = 435
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
 _AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK = 1, 2, 10, 16
@@ -80,6 +80,8 @@ def program(machine: str) -> bytes:
         code += _when(call[column], [_argument(0), (_ANY_BIT, 0, 1, flags), _ret(refuse), _ret(_ALLOW)])
     code += _when(_IOCTL[column], [_argument(1), *_when(_TIOCSTI, [_ret(refuse)]), *_when(_TIOCLINUX, [_ret(refuse)]),
                                    _ret(_ALLOW)])
+    # Limits of one's own alone. PID 1 has the same ids as the box's root, and a CPU limit set on it would kill it.
+    code += _when(_PRLIMIT[column], [_argument(0), *_when(0, [_ret(_ALLOW)]), _ret(refuse)])
     # Address families: vsock reaches the hypervisor past the network namespace; alg, packet, xdp … are attack surface.
     netlink = [_argument(2), *_when(0, [_ret(_ALLOW)]), _ret(refuse)]  # NETLINK_ROUTE alone
     families = [body for family in (_AF_UNIX, _AF_INET, _AF_INET6) for body in _when(family, [_ret(_ALLOW)])]
