@@ -176,6 +176,18 @@ async def test_a_channel_queues_for_a_peer_that_does_not_read() -> None:
     assert ends == [1]
 
 
+async def test_a_channel_ends_where_a_message_cannot_be_sent() -> None:
+    """What the kernel refuses to send is not waited for in vain: the channel ends, once, and says so."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ends: list[int] = []
+    channel = Channel(ours, lambda message, fds: None, lambda: ends.append(1))
+    channel.send({}, [theirs.fileno()] * 300)  # over SCM_MAX_FD
+    channel.send({})
+    assert ends == [1]
+    assert theirs.recv(10) == b"", "the peer sees the end"
+    theirs.close()
+
+
 async def test_a_drain_empties_pipes_that_others_hold() -> None:
     """A writer of a drained pipe neither blocks for good nor gets SIGPIPE; the drain lets go at the end."""
     reader, writer = os.pipe2(os.O_NONBLOCK)

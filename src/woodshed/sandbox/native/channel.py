@@ -11,11 +11,14 @@ from contextlib import suppress
 
 from woodshed.sandbox.native.inside import wire
 
+_GONE = (BrokenPipeError, ConnectionResetError)
+
 
 class Channel:
     """Delivers every message to ``on_message``, which owns its descriptors; ``on_end`` is called when no more come.
 
-    A send never blocks and never raises for a gone peer: ``on_end`` says so.
+    A send never blocks and never raises: ``on_end`` says that the peer is gone, or that a message cannot be sent at all
+    (no descriptors or no memory left), which would be waited for in vain.
     """
 
     def __init__(
@@ -43,8 +46,11 @@ class Channel:
                 return
             except BlockingIOError:
                 self._loop.add_writer(self._fd, self._writable)
+            except _GONE:
+                return  # the reader will find out, and hear its last words
             except OSError:
-                return  # the peer is gone: the reader will find out
+                self._hang_up()
+                return
         self._queue.append((message, [os.dup(fd) for fd in fds]))
 
     def _writable(self) -> None:
@@ -54,8 +60,11 @@ class Channel:
                 wire.send(self._socket, message, fds)
             except BlockingIOError:
                 return
-            except OSError:
+            except _GONE:
                 pass
+            except OSError:
+                self._hang_up()
+                return
             self._drop_first()
         self._loop.remove_writer(self._fd)
 
@@ -71,10 +80,13 @@ class Channel:
         except (OSError, ValueError):
             message, fds = None, []
         if message is None:
-            self.close()
-            self._on_end()
+            self._hang_up()
         else:
             self._on_message(message, fds)
+
+    def _hang_up(self) -> None:
+        self.close()
+        self._on_end()
 
     def finish(self) -> None:
         """Say nothing more; the peer sees the end, and its last words still arrive."""

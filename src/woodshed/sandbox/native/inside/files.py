@@ -1,5 +1,5 @@
 """Files of a box, opened by its own PID 1: every path is resolved inside, and only regular files are handed out."""
-# ruff: noqa: PTH101, PTH102, PTH108, PTH112, PTH116, PTH120, PTH208, PTH211
+# ruff: noqa: PTH101, PTH102, PTH108, PTH112, PTH116, PTH120, PTH211
 # (This process stays small: neither pathlib nor contextlib is loaded in it.)
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from woodshed.sandbox.native.inside import syscalls, wire
 
 _SPARE = os.O_NONBLOCK | os.O_NOCTTY  # a FIFO or a terminal must neither hang nor adopt us
 _CHUNK = 1 << 20
+_LISTING = wire.LARGEST // 2
+"""Bytes of a listing, as JSON at its longest (12 a character, and 80 for the rest): more would be no message."""
 _PATH_MAX = 4096  # include/uapi/linux/limits.h
 
 
@@ -88,12 +90,16 @@ def _entries(path: str) -> list[list[str | int]]:
     fd = _open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         entries: list[list[str | int]] = []
-        for name in os.listdir(fd):
-            try:
-                info = os.stat(name, dir_fd=fd, follow_symlinks=False)
-            except FileNotFoundError:
-                continue  # it went while we looked
-            entries.append([name, _kind(info.st_mode), info.st_size, stat.S_IMODE(info.st_mode)])
+        room = _LISTING
+        with os.scandir(fd) as found:
+            for entry in found:
+                if (room := room - 12 * len(entry.name) - 80) < 0:
+                    raise OSError(errno.EFBIG, "the directory holds too much to be listed")
+                try:
+                    info = entry.stat(follow_symlinks=False)
+                except FileNotFoundError:
+                    continue  # it went while we looked
+                entries.append([entry.name, _kind(info.st_mode), info.st_size, stat.S_IMODE(info.st_mode)])
         return entries
     finally:
         os.close(fd)
