@@ -204,14 +204,20 @@ if "AGAIN" not in os.environ:
     os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], {**os.environ, "AGAIN": "1"})
 """
 
+FLOOD = """
+import atexit
+atexit.register(lambda: [os.mknod("/tests/!%d" % number) for number in range(50_001)])
+"""
 
-async def test_rewriting_the_hidden_tests_shows(bench: Bench, tmp_path: Path) -> None:
+
+@pytest.mark.parametrize("more", ["", FLOOD], ids=["plainly", "behind_a_flood_of_files"])
+async def test_rewriting_the_hidden_tests_shows(bench: Bench, tmp_path: Path, more: str) -> None:
     """Source that blunts the hidden tests on disk and starts over evades the canary, and is seen by what it wrote."""
     hidden = {"test.sh": "python3 -m pytest --rootdir=/tests -q /tests --junitxml=/logs/verifier/junit.xml\n",
               "test_add.py": "import sys\nsys.path.insert(0, '/workspace')\nfrom calc import add\n\n\n"
                              "def test_add():\n    assert add(2, 2) == 4\n"}
     task = make_task(tmp_path, hidden=hidden, expected=("test_add::test_add",))
-    script = into("calc.py", REWRITES)
+    script = into("calc.py", REWRITES + more)
     assert (await bench.naive(task, script))["report"]
     verdict = await bench.judge(task, script)
     assert (verdict.total, verdict.cause, verdict.flags) == (0.0, Cause.TAMPER, ("tamper:tests_rewritten",))
