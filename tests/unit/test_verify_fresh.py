@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -159,6 +160,8 @@ async def test_a_verifier_that_fails_by_itself_is_at_fault(
     "echo '<testsuites>' > /logs/verifier/junit.xml; exit 1",
     "cd /logs/verifier; seq 20000 | xargs touch; exit 1",
     "kill -9 -1; exit 1",
+    "python3 -c 'import os, resource; resource.prlimit(1, resource.RLIMIT_CPU, (0, 0)); "
+    "[os.kill(1, 17) for _ in range(10**7)]'; exit 1",
     "kill -9 1; kill -9 $PPID; kill -9 $$",
     "rm -rf /workspace /tests; exit 1",
     "chmod 000 /logs/verifier /tests; exit 1",
@@ -171,6 +174,57 @@ async def test_no_hook_of_the_agent_makes_its_attempt_invalid(bench: Bench, tmp_
     assert verdict.total == 0.0
     assert verdict.flags
     assert verdict.cause in (Cause.AGENT, Cause.TAMPER)
+
+
+async def test_a_directory_too_large_to_list_makes_nothing_invalid(bench: Bench, tmp_path: Path) -> None:
+    """A report's folder flooded with long names, whose listing is no message, is the agent's: valid, total 0."""
+    flood = "import os; [os.mknod(b'/logs/verifier/%06d' % n + b'\\xff' * 240) for n in range(46000)]"
+    task = quick(tmp_path, "[ -e hook ] && . ./hook\n" + QUICK, timeout_s=60.0)
+    verdict = await bench.judge(task, f'echo yes > answer; cat > hook <<\'HOOK\'\npython3 -c "{flood}"\nHOOK\n')
+    assert (verdict.total, verdict.cause, verdict.flags) == (0.0, Cause.TAMPER, ("tamper:report_forged",))
+
+
+async def test_a_host_that_fails_for_a_moment_gives_no_zero(bench: Bench, tmp_path: Path) -> None:
+    """A sandbox that could not be opened once is opened again; a full disk is a fault; nothing of it is the agent's."""
+    task = quick(tmp_path)
+    changes = await bench.work(task, "echo yes > answer")
+    real, faults = bench.engine.create, list[EnvironmentFault]()
+
+    async def failing(spec: Any, policy: Any, *, restore: Any = None) -> Any:
+        if faults and restore is not None and any(change.path == "/workspace/answer" for change in restore[0].changes):
+            raise faults.pop()
+        return await real(spec, policy, restore=restore)
+
+    bench.engine.create = failing  # type: ignore[method-assign]  # fails as told, else calls the real one
+    try:
+        faults.append(EnvironmentFault("the sandbox could not be made"))
+        assert (await bench.verify(task, changes)).passed
+        full = EnvironmentFault("the captured changes could not be restored")
+        full.__cause__ = OSError(errno.ENOSPC, "No space left on device")
+        faults.append(full)
+        with pytest.raises(EnvironmentFault, match="restored"):
+            await bench.verify(task, changes)
+    finally:
+        del bench.engine.create
+
+
+async def test_changes_that_keep_the_world_shut_are_the_agents(bench: Bench, tmp_path: Path) -> None:
+    """Where a sandbox opens without the changes and never with them, the verdict is valid, total 0 and flagged."""
+    task = quick(tmp_path, solve=None)
+    changes = await bench.work(task, "echo yes > answer")
+    real = bench.engine.create
+
+    async def failing(spec: Any, policy: Any, *, restore: Any = None) -> Any:
+        if any(change.path == "/workspace/answer" for change in restore[0].changes):
+            raise EnvironmentFault("the sandbox could not be made")
+        return await real(spec, policy, restore=restore)
+
+    bench.engine.create = failing  # type: ignore[method-assign]  # fails as told, else calls the real one
+    try:
+        verdict = await bench.verify(task, changes)
+    finally:
+        del bench.engine.create
+    assert (verdict.total, verdict.cause, verdict.flags) == (0.0, Cause.AGENT, ("setup_failed",))
 
 
 async def test_the_control_runs_once(bench: Bench, tmp_path: Path) -> None:

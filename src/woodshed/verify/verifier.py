@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from dataclasses import dataclass, field
 
 from woodshed.errors import Cause, EnvironmentFault, ImageFault, SandboxDied, Unsupported, VerifierFault
@@ -14,6 +15,9 @@ from woodshed.verify.filter import Filtered
 from woodshed.verify.judge import Ruling, judge, judge_poison
 from woodshed.verify.poison import make_poison
 from woodshed.verify.run import Case, restorable, run
+
+_HOST_FAILS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM,
+                         errno.EAGAIN})
 
 
 @dataclass(slots=True)
@@ -46,12 +50,9 @@ class FreshVerifier:
         try:
             ruling = await _judged(case, work)
         except EnvironmentFault as fault:
-            if isinstance(fault, ImageFault | SandboxDied | Unsupported) or not changes.changes:
+            if isinstance(fault, ImageFault | SandboxDied | Unsupported) or not changes.changes or _of_the_host(fault):
                 raise
-            # Without the agent's changes the world opens? Then they are what keeps it shut.
-            if await self._control(case, "") is not None:
-                raise
-            return _unopened(task, work, fault)
+            ruling = await _again(case, work, fault)
         verdict = ruling.verdict
         if ruling.suspicious and (broken := await self._control(case, verdict.image_digest)) is not None:
             raise VerifierFault(f"{task.id}: {verdict.detail}; and without the agent: {broken}")
@@ -74,6 +75,31 @@ async def _judged(case: Case, work: Filtered) -> Ruling:
     ruling = judge(ran.facts, ran.demands, touched=work.flags, control=work.control, image_digest=ran.image_digest)
     case.record("verify", ran, work, ruling.verdict.flags)
     return ruling
+
+
+async def _again(case: Case, work: Filtered, fault: EnvironmentFault) -> Ruling:
+    """After a sandbox that did not open: what a second one says, or that the agent's changes keep it shut.
+
+    They do where the world opens without them, now and not some time ago, and with them fails once more.
+    """
+    if await control_run(case) is not None:
+        raise fault
+    try:
+        return await _judged(case, work)
+    except EnvironmentFault as second:
+        if isinstance(second, ImageFault | SandboxDied | Unsupported) or _of_the_host(second):
+            raise
+        return Ruling(_unopened(case.task, work, second))
+
+
+def _of_the_host(fault: BaseException) -> bool:
+    """True where the host had no room left or failed. What an agent may write has passed the capture's bounds."""
+    cause: BaseException | None = fault
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.errno in _HOST_FAILS:
+            return True
+        cause = cause.__cause__
+    return False
 
 
 async def _poisoned(case: Case, work: Filtered, verdict: Valid) -> Valid:
