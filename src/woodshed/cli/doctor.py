@@ -7,7 +7,7 @@ import asyncio
 import typer
 
 from woodshed import settings
-from woodshed.cli.output import Json, emit_json, out
+from woodshed.cli.output import Json, emit_json, out, plain
 from woodshed.sandbox.native.probe import probe
 
 
@@ -20,8 +20,8 @@ def doctor(json: Json = False) -> None:
     else:
         for finding in findings:
             mark = "[green]ok  [/]" if finding.ok else ("[red]no  [/]" if finding.required else "[yellow]–   [/]")
-            out.print(f"{mark}{finding.name}: {finding.detail}", soft_wrap=True)
+            out.print(f"{mark}{finding.name}: {plain(finding.detail)}", soft_wrap=True)
             if not finding.ok and finding.remedy:
-                out.print(f"      {finding.remedy}", soft_wrap=True)
+                out.print(f"      {plain(finding.remedy)}", soft_wrap=True)
         out.print("ready" if ready else "not ready: mend the lines marked no", style="bold")
     raise typer.Exit(0 if ready else 1)

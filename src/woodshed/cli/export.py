@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from woodshed.cli.output import Json, emit_json, out
+from woodshed.cli.output import Json, emit_json, out, plain
 from woodshed.services import exporting
 from woodshed.services.home import opened
 
@@ -24,4 +24,4 @@ def export(
     if json:
         emit_json({"run": run, "format": format_, "files": [str(file) for file in files]})
     else:
-        out.print(f"{len(files)} trajectories in {out_folder}")
+        out.print(f"{len(files)} trajectories in {plain(str(out_folder))}")

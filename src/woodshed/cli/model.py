@@ -8,7 +8,7 @@ import typer
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 
 from woodshed import settings
-from woodshed.cli.output import Json, emit_json, err, note, out, table
+from woodshed.cli.output import Json, emit_json, err, note, out, plain, table
 from woodshed.services import models
 
 app = typer.Typer(no_args_is_help=True)
@@ -31,7 +31,7 @@ def pull(
     if json:
         emit_json({"model": entry.name, "path": str(here.path), "licence": here.licence, "source": here.source})
     else:
-        out.print(f"{entry.name} is ready (licence {here.licence}): {here.path}")
+        out.print(f"{entry.name} is ready (licence {here.licence}): {plain(str(here.path))}")
 
 
 @app.command("list")

@@ -22,20 +22,40 @@ err = Console(stderr=True, soft_wrap=True, highlight=False)
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
 
 
+_PICTURES = {
+    **{code: chr(0x2400 + code) for code in range(32) if code not in (9, 10)},
+    **dict.fromkeys(range(0x7F, 0xA0), "\N{REPLACEMENT CHARACTER}"),
+}
+
+
+def visible(text: str) -> str:
+    """``text`` of anyone's for a terminal: control characters that would steer it are shown, not sent.
+
+    Agents, models and archives choose what stands in messages and names. Half surrogate pairs, which cannot be printed
+    at all, become question marks.
+    """
+    return text.replace("\r\n", "\n").translate(_PICTURES).encode("utf-8", "replace").decode()
+
+
+def plain(text: str) -> str:
+    """``text`` as :func:`visible` makes it, and none of it markup."""
+    return escape(visible(text))
+
+
 def emit_json(value: Any) -> None:
-    """Print ``value`` as one line of JSON on standard output."""
-    sys.stdout.write(json.dumps(value, ensure_ascii=False, allow_nan=False) + "\n")
+    """Print ``value`` as one line of JSON on standard output. ASCII: names of files need not be Unicode."""
+    sys.stdout.write(json.dumps(value, allow_nan=False) + "\n")
     sys.stdout.flush()
 
 
 def note(text: str) -> None:
     """A line for people, on standard error."""
-    err.print(escape(text), style="dim")
+    err.print(plain(text), style="dim")
 
 
 def fail(message: str, code: int) -> NoReturn:
     """Print the error on standard error and leave with ``code``."""
-    err.print(f"[bold red]error:[/] {escape(message)}")
+    err.print(f"[bold red]error:[/] {plain(message)}")
     raise SystemExit(code)
 
 
@@ -46,7 +66,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, title: str |
         numeric = column.startswith("#")
         grid.add_column(column.removeprefix("#"), justify="right" if numeric else "left", no_wrap=numeric)
     for row in rows:
-        grid.add_row(*(escape(cell) for cell in row))
+        grid.add_row(*(plain(cell) for cell in row))
     out.print(grid, soft_wrap=False)
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 from rich.syntax import Syntax
 
-from woodshed.cli.output import Json, emit_json, number, out, table
+from woodshed.cli.output import Json, emit_json, number, out, plain, table, visible
 from woodshed.cli.run import print_summary
 from woodshed.services import report
 from woodshed.services.home import opened
@@ -80,29 +79,29 @@ def _verdict(row: dict[str, Any]) -> str:
 
 
 def _print_trace(told: dict[str, Any]) -> None:
-    who = f"{escape(told['task'])}  {escape(told['agent'])}  execution {told['execution']}"
+    who = f"{plain(told['task'])}  {plain(told['agent'])}  execution {told['execution']}"
     out.print(f"[bold]{told['attempt']}[/]  {who}")
     for step in told["steps"]:
         out.print(f"\n[bold cyan]{step['index']} {step['source']}[/]")
         if step["message"]:
-            out.print(escape(step["message"].rstrip()))
+            out.print(plain(step["message"].rstrip()))
         answers = {o["call"]: o for o in step["observations"]}
         for call in step["tool_calls"]:
-            out.print(f"[yellow]▸ {escape(call['name'])}[/] {escape(report.arguments(call))}")
+            out.print(f"[yellow]▸ {plain(call['name'])}[/] {plain(report.arguments(call))}")
             answer = answers.get(call["id"])
             if answer is None:
                 out.print("  interrupted", style="red")
                 continue
             marks = [f"exit {answer['exit_code']}"] if answer["exit_code"] is not None else []
             marks += [mark for mark in ("truncated", "timed_out") if answer[mark]]
-            out.print(escape(answer["content"].rstrip()), style="dim")
+            out.print(plain(answer["content"].rstrip()), style="dim")
             if marks:
                 out.print("  " + " · ".join(marks), style="dim italic")
     if told["diff"]:
         out.print("\n[bold]changes[/]")
-        out.print(Syntax(told["diff"], "diff", background_color="default"))
+        out.print(Syntax(visible(told["diff"]), "diff", background_color="default"))
     for line in told["refused"]:
-        out.print(f"not captured: {escape(line)}", style="yellow")
-    out.print(f"\n[bold]verdict[/] {escape(report.sentence(told['verdict']))}")
+        out.print(f"not captured: {plain(line)}", style="yellow")
+    out.print(f"\n[bold]verdict[/] {plain(report.sentence(told['verdict']))}")
     stages = "  ".join(f"{name} {1000 * seconds:.0f} ms" for name, seconds in told["stages_s"].items())
     out.print(f"stop: {told['stop'] or '–'}   {stages}", style="dim")

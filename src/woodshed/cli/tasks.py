@@ -12,7 +12,7 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from woodshed import settings
-from woodshed.cli.output import Json, emit_json, err, out, table
+from woodshed.cli.output import Json, emit_json, err, out, plain, table
 from woodshed.services import importing
 from woodshed.services.home import opened
 
@@ -94,5 +94,5 @@ def _report(folders: list[Path], into: Path, json: bool) -> None:
     if json:
         emit_json({"tasks": [str(folder) for folder in folders], "count": len(folders), "out": str(into)})
     else:
-        out.print(f"{len(folders)} tasks in {into}")
-        out.print(f"next: woodshed run {into} --agent oracle --agent nop")
+        out.print(f"{len(folders)} tasks in {plain(str(into))}")
+        out.print(f"next: woodshed run {plain(str(into))} --agent oracle --agent nop")
