@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from difflib import unified_diff
+from itertools import pairwise
+
+_WORK = 100_000_000  # steps of difflib, a second or two; scattered changes of a long file cost their square
 
 
 def unified(path: str, before: bytes | None, after: bytes | None, *, max_lines: int = 400) -> str:
     """The unified diff that turns ``before`` into ``after``; None means the file is absent on that side.
 
-    Binary contents (a NUL byte, or not UTF-8) give one line of sizes. Longer diffs are cut with a mark.
+    Binary contents (a NUL byte, or not UTF-8) give one line of sizes, and so do contents that would take minutes to
+    compare. Longer diffs are cut with a mark.
     """
     if before == after:
         return ""
@@ -16,6 +21,8 @@ def unified(path: str, before: bytes | None, after: bytes | None, *, max_lines: 
         old, new = _lines(before), _lines(after)
     except UnicodeDecodeError:
         return f"Binary {path}: {_size(before)} -> {_size(after)}\n"
+    if _work(old, new) > _WORK:
+        return f"Changed throughout {path}: {_size(before)} -> {_size(after)}\n"
     source = "/dev/null" if before is None else f"a/{path.lstrip('/')}"
     target = "/dev/null" if after is None else f"b/{path.lstrip('/')}"
     lines = [line if line.endswith("\n") else line + "\n\\ No newline at end of file\n"
@@ -31,6 +38,19 @@ def _lines(content: bytes | None) -> list[str]:
     if b"\0" in content:
         raise UnicodeDecodeError("utf-8", content, 0, 1, "a NUL byte")
     return content.decode("utf-8").splitlines(keepends=True)
+
+
+def _work(old: list[str], new: list[str]) -> int:
+    """About how many steps difflib takes at most: a pass over all pairs of equal lines for each block that stayed.
+
+    A block ends where two lines that follow each other do not do so on the other side. Lines that make up more than a
+    hundredth of a long ``new`` are not paired ("popular", in difflib's words).
+    """
+    before, after = Counter(pairwise(old)), Counter(pairwise(new))
+    blocks = (before - after).total() + (after - before).total() + 1
+    times, popular = Counter(new), len(new) // 100 + 1 if len(new) >= 200 else len(new)
+    pairs = sum(times[line] for line in old if times[line] <= popular)
+    return blocks * (pairs + len(old) + len(new)) if old and new else 0
 
 
 def _size(content: bytes | None) -> str:

@@ -17,11 +17,12 @@ from woodshed.errors import StoreFault
 from woodshed.harness.clip import clip
 from woodshed.harness.tools.output import CHARS
 from woodshed.interfaces import Sandbox, ToolResult, ToolSpec
-from woodshed.model import Change, ChangeKind, Task
+from woodshed.model import Change, ChangeKind, ChangeSet, Task
 from woodshed.model.diff import unified
 
 _FILE_BYTES = 500_000
 _ALL_BYTES = 20_000_000
+_SHOWN_CHARS = 10 * CHARS
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +40,22 @@ class Diff:
         try:
             async with asyncio.timeout(timeout_s):
                 changes = await sandbox.changes(kept, roots=(self.task.environment.workdir,))
+                text = await asyncio.to_thread(self._text, changes, kept)
         except TimeoutError:
             return ToolResult(f"diff: not ready within {timeout_s:.0f} s; use bash instead.", 1, timed_out=True)
-        parts = [part for change in changes.changes if (part := self._shown(change, kept))]
-        parts += [f"not captured: {reason}\n" for reason in changes.refused]
-        text, clipped = clip("".join(parts) or "Nothing is changed.", CHARS)
+        text, clipped = clip(text or "Nothing is changed.", CHARS)
         return ToolResult(text, exit_code=0, truncated=clipped)
+
+    def _text(self, changes: ChangeSet, kept: _Memory) -> str:
+        """No more than what can be shown: an agent may have changed fifty thousand files."""
+        parts, size = list[str](), 0
+        for change in changes.changes:
+            parts.append(self._shown(change, kept))
+            size += len(parts[-1])
+            if size > _SHOWN_CHARS:
+                parts.append("... and more files\n")
+                break
+        return "".join([*parts, *(f"not captured: {reason}\n" for reason in changes.refused[:100])])
 
     def _shown(self, change: Change, kept: _Memory) -> str:
         before = original(self.task, change.path)

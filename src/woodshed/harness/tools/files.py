@@ -14,6 +14,7 @@ from woodshed.interfaces import Sandbox, ToolResult, ToolSpec
 from woodshed.model import Task
 
 _LINES = 400
+_COMPARED = 500  # characters of a line that is looked for among others like it; the comparison costs their square
 _PATH = {"type": "string", "description": "absolute, or relative to the working directory"}
 
 
@@ -111,7 +112,8 @@ def _not_once(path: str, text: str, old: str) -> str:
         return f"'old' occurs {count} times in {path} (lines {', '.join(places)}); give more of the text around it."
     if "\r\n" in text and "\n" in old and text.replace("\r\n", "\n").count(old) == 1:
         return f"'old' is not in {path} as written: its lines end with \\r\\n. Edit one line at a time."
-    near = get_close_matches(wanted[0], lines[:5000], n=1) if wanted else []
+    near = get_close_matches(wanted[0], [line for line in lines[:5000] if len(line) <= _COMPARED], n=1) \
+        if wanted and len(wanted[0]) <= _COMPARED else []
     hint = f" The nearest line is {lines.index(near[0]) + 1}: {near[0][:200]}" if near else " Read the file first."
     return f"'old' is not in {path}; it must match exactly, with its indentation.{hint}"
 
@@ -131,7 +133,7 @@ async def _why(sandbox: Sandbox, path: str, error: OSError) -> str:
     if isinstance(error, FileNotFoundError):
         folder, name = posixpath.split(path)
         try:
-            names = [entry.name for entry in await sandbox.list(folder)]
+            names = [entry.name for entry in (await sandbox.list(folder))[:2000]]
         except OSError:
             return f"There is no {path}: the folder {folder} does not exist."
         near = get_close_matches(name, names, n=1)
