@@ -47,7 +47,7 @@ def _die_with(parent: int) -> None:
 
 
 def _parameters(orders: dict[str, Any]) -> Any:
-    import xllamacpp  # type: ignore[import-untyped]  # ships no annotations
+    import xllamacpp
 
     params = xllamacpp.CommonParams()
     params.model.path = orders["model"]
