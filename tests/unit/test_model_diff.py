@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from woodshed.model.diff import unified
+import pytest
+
+from woodshed.model.changes import Change, ChangeKind
+from woodshed.model.diff import described, unified
 
 
 def lines(*numbers: int) -> bytes:
@@ -35,3 +38,20 @@ def test_equal_contents_and_binary_ones_have_no_lines() -> None:
     assert unified("/a", b"x\n", b"x\n") == ""
     assert unified("/a", b"\0", None) == "Binary /a: 1 bytes -> absent\n"
     assert unified("/a", None, b"x") == "--- /dev/null\n+++ b/a\n@@ -0,0 +1 @@\n+x\n\\ No newline at end of file\n"
+
+
+@pytest.mark.parametrize(("kind", "before", "after", "shown"), [
+    (ChangeKind.FILE, None, b"", "empty /a\n"),
+    (ChangeKind.FILE, b"x\n", b"x\n", ""),
+    (ChangeKind.FILE, b"x\n", None, "changed /a: 7 bytes\n"),
+    (ChangeKind.DELETED, None, None, "deleted /a\n"),
+    (ChangeKind.DELETED, b"", None, "deleted /a\n"),
+    (ChangeKind.DELETED, b"x\n", None, "--- a/a\n+++ /dev/null\n@@ -1 +0,0 @@\n-x\n"),
+    (ChangeKind.SYMLINK, None, None, "link /a -> /b\n"),
+    (ChangeKind.DIRECTORY, None, None, ""),
+])
+def test_every_change_has_its_words(
+    kind: ChangeKind, before: bytes | None, after: bytes | None, shown: str
+) -> None:
+    """A file made empty, removed, linked or too large to be looked at is told, and only folders are not."""
+    assert described(Change(path="/a", kind=kind, size=7, target="/b"), before, after) == shown

@@ -6,7 +6,27 @@ from collections import Counter
 from difflib import unified_diff
 from itertools import pairwise
 
+from woodshed.model.changes import Change, ChangeKind
+
 _WORK = 100_000_000  # steps of difflib, a second or two; scattered changes of a long file cost their square
+
+
+def described(change: Change, before: bytes | None, after: bytes | None) -> str:
+    """One change in words or as a diff; empty for a folder that was merely made or whose mode changed.
+
+    ``before`` and ``after`` are contents, None where there is none or it is too large to be looked at.
+    """
+    match change.kind:
+        case ChangeKind.DELETED:
+            return unified(change.path, before, None) if before else f"deleted {change.path}\n"
+        case ChangeKind.SYMLINK:
+            return f"link {change.path} -> {change.target}\n"
+        case ChangeKind.FILE if after is None:
+            return f"changed {change.path}: {change.size} bytes\n"
+        case ChangeKind.FILE:
+            return unified(change.path, before, after) or ("" if after else f"empty {change.path}\n")
+        case _:
+            return ""
 
 
 def unified(path: str, before: bytes | None, after: bytes | None, *, max_lines: int = 400) -> str:

@@ -11,10 +11,12 @@ from woodshed.errors import StoreFault, UsageError
 from woodshed.measure import figures as measure
 from woodshed.measure.trajectory import from_events
 from woodshed.model import Attempt, AttemptState, ChangeSet, Event, EventKind, Invalid, Run, Task, Valid
-from woodshed.model.changes import Change, ChangeKind
-from woodshed.model.diff import unified
+from woodshed.model.changes import Change
+from woodshed.model.diff import described
 from woodshed.services.home import Home
 from woodshed.tasks.load import find_tasks
+
+_LARGEST_DIFF = 1_000_000  # bytes of a file that is compared; a larger one is told by its size
 
 
 def summary(home: Home, run: Run, *, elapsed_s: float | None = None) -> dict[str, Any]:
@@ -104,7 +106,9 @@ def _interesting(home: Home) -> Attempt:
 
 def diff(home: Home, changes: ChangeSet, task: Task | None) -> str:
     """The captured changes as a unified diff against the task's own start files."""
-    return "".join(_one_diff(home, change, task) for change in changes.changes)
+    return "".join(
+        described(change, _start(task, change.path), _blob(home, change)) for change in changes.changes
+    )
 
 
 def arguments(call: dict[str, Any]) -> str:
@@ -130,35 +134,22 @@ def sentence(verdict: dict[str, Any] | None) -> str:
     return f"valid: {word}  {rewards}  assurance {verdict['assurance']}{flags}{detail}"
 
 
-def _one_diff(home: Home, change: Change, task: Task | None) -> str:
-    match change.kind:
-        case ChangeKind.FILE:
-            return unified(change.path, _start(task, change.path), _blob(home, change))
-        case ChangeKind.DELETED:
-            before = _start(task, change.path)
-            return unified(change.path, before, None) if before is not None else f"deleted {change.path}\n"
-        case ChangeKind.SYMLINK:
-            return f"link {change.path} -> {change.target}\n"
-        case _:
-            return ""
-
-
-def _blob(home: Home, change: Change, limit: int = 1_000_000) -> bytes | None:
-    if change.sha256 is None:
+def _blob(home: Home, change: Change) -> bytes | None:
+    if change.sha256 is None or change.size > _LARGEST_DIFF:
         return None
     with home.blobs.open(change.sha256) as source:
-        return source.read(limit)
+        return source.read()
 
 
 def _start(task: Task | None, path: str) -> bytes | None:
     """What stood at a sandbox path when the attempt began, as far as the task's own files tell."""
     for upload in task.environment.uploads if task else ():
         target = upload.target.rstrip("/")
-        if path == target and upload.source.is_file():
-            return upload.source.read_bytes()
-        below = upload.source / path.removeprefix(target + "/")
-        if path.startswith(target + "/") and below.is_file() and not below.is_symlink():
-            return below.read_bytes()
+        if path != target and not path.startswith(target + "/"):
+            continue
+        found = upload.source / path.removeprefix(target).lstrip("/")
+        if found.is_file() and not found.is_symlink() and found.stat().st_size <= _LARGEST_DIFF:
+            return found.read_bytes()
     return None
 
 

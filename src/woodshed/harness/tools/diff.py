@@ -17,8 +17,8 @@ from woodshed.errors import StoreFault
 from woodshed.harness.clip import clip
 from woodshed.harness.tools.output import CHARS
 from woodshed.interfaces import Sandbox, ToolResult, ToolSpec
-from woodshed.model import Change, ChangeKind, ChangeSet, Task
-from woodshed.model.diff import unified
+from woodshed.model import Change, ChangeSet, Task
+from woodshed.model.diff import described
 
 _FILE_BYTES = 500_000
 _ALL_BYTES = 20_000_000
@@ -58,17 +58,7 @@ class Diff:
         return "".join([*parts, *(f"not captured: {reason}\n" for reason in changes.refused[:100])])
 
     def _shown(self, change: Change, kept: _Memory) -> str:
-        before = original(self.task, change.path)
-        if change.kind is ChangeKind.DELETED:
-            return unified(change.path, before, None) or f"deleted {change.path}\n"
-        if change.kind is ChangeKind.SYMLINK:
-            return f"link {change.path} -> {change.target}\n"
-        if change.kind is not ChangeKind.FILE or change.sha256 is None:
-            return ""
-        after = kept.contents.get(change.sha256)
-        if after is None or len(after) > _FILE_BYTES:
-            return f"changed {change.path}: {change.size} bytes\n"
-        return unified(change.path, before, after) or ("" if after else f"empty {change.path}\n")
+        return described(change, original(self.task, change.path), kept.contents.get(change.sha256 or ""))
 
 
 def original(task: Task, path: str) -> bytes | None:
