@@ -36,6 +36,13 @@ def test_run_speaks_json(shed_home: Path) -> None:
     assert told["exit_code"] == done.returncode != 0
 
 
+def test_an_image_that_is_none_is_the_users_mistake(shed_home: Path, tmp_path: Path) -> None:
+    """What was written wrongly is a usage error: exit code 2, and the path."""
+    done = woodshed("sandbox", "run", "--image", f"dir:{tmp_path}/nowhere", "--", "true", home=shed_home)
+    assert done.returncode == 2
+    assert f"{tmp_path}/nowhere is not a directory" in done.stderr
+
+
 def test_a_shell_needs_a_terminal(shed_home: Path) -> None:
     """Without a terminal the command says which one to use instead."""
     done = woodshed("sandbox", "shell", home=shed_home)
