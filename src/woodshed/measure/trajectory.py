@@ -8,6 +8,8 @@ from typing import Any
 
 from woodshed.model import Event, EventKind, Observation, Step, ToolCall, Trajectory
 
+_OF_CALLS = frozenset({EventKind.TOOL_CALL, EventKind.TOOL_RESULT})
+
 
 @dataclass(slots=True)
 class _Draft:
@@ -41,7 +43,8 @@ def from_events(events: Sequence[Event], *, task: str, agent: str, model: str | 
     [(attempt, execution)] = owners
     drafts: list[_Draft] = []
     for event in sorted(events, key=lambda event: event.seq):
-        _read(event.kind, event.data, drafts)
+        if event.kind not in _OF_CALLS or "call" in event.data:  # else: too large to be kept, its size alone is told
+            _read(event.kind, event.data, drafts)
     steps = tuple(draft.step(index) for index, draft in enumerate(drafts))
     return Trajectory(attempt=attempt, execution=execution, task=task, agent=agent, model=model, steps=steps)
 

@@ -36,6 +36,7 @@ def export(home: Home, run: Run, form: str, folder: Path) -> list[Path]:
         trajectory = from_events(events, task=attempt.task, agent=attempt.agent, model=models[attempt.agent])
         path = folder / f"{attempt.id}.json"
         document = to_atif(trajectory, attempt.outcome.verdict, run=run.id)
-        path.write_text(json.dumps(document, ensure_ascii=False, indent=1) + "\n")
+        # UTF-8 whatever the locale; half surrogate pairs (of names that are no Unicode) become question marks.
+        path.write_bytes((json.dumps(document, ensure_ascii=False, indent=1) + "\n").encode("utf-8", "replace"))
         files.append(path)
     return files

@@ -75,22 +75,21 @@ def write_results(home: Home, run: Run, figures: dict[str, Any]) -> Path:
 def trace(home: Home, attempt_id: str) -> dict[str, Any]:
     """One attempt, readable: steps, diff, verdict. Raises UsageError when there is no such attempt.
 
-    ``last`` is the newest run's first attempt that passed, else its first one.
+    One that has not begun has no steps. ``last`` is the newest run's first attempt that passed, else its first one.
     """
     attempt = _interesting(home) if attempt_id == "last" else home.store.attempt(attempt_id)
     run = home.store.run(attempt.run)
     execution = attempt.executions
     events = home.store.events(attempt.id, execution)
     agent = next(agent for agent in run.spec.agents if agent.name == attempt.agent)
-    trajectory = from_events(
-        events, task=attempt.task, agent=attempt.agent, model=agent.model.name if agent.model else None
-    )
+    model = agent.model.name if agent.model else None
+    steps = from_events(events, task=attempt.task, agent=attempt.agent, model=model).steps if events else ()
     changes = _changes(events)
     return {
         **_row(attempt),
         "execution": execution,
-        "model": trajectory.model,
-        "steps": [step.to_json() for step in trajectory.steps],
+        "model": model,
+        "steps": [step.to_json() for step in steps],
         "changes": [change.to_json() for change in changes.changes],
         "refused": list(changes.refused),
         "diff": diff(home, changes, _task(run, attempt.task)),
@@ -167,6 +166,8 @@ def _task(run: Run, task_id: str) -> Task | None:
 
 def _changes(events: Iterable[Event]) -> ChangeSet:
     for event in events:
+        if event.kind is EventKind.CHANGES and "changes" not in event.data:
+            return ChangeSet(refused=("more changes than an event can hold",))
         if event.kind is EventKind.CHANGES:
             return ChangeSet.model_validate(event.data)
     return ChangeSet()
