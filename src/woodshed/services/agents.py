@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from urllib.parse import urlsplit
 
 from woodshed import plugins, settings
 from woodshed.errors import UsageError
@@ -56,5 +57,20 @@ def parse_model(text: str, *, sampling: Sampling, key_variable: str | None = Non
             f"'{text}' names no endpoint", field="--model",
             remedy="Say local, local:NAME, FILE.gguf, or NAME@http://HOST:PORT/v1.",
         )  # fmt: skip
+    _check_address(url)
     key = key_variable or settings.setting("model_key") or None
     return ModelSpec(name=name, base_url=url.rstrip("/"), sampling=sampling, key_variable=key)
+
+
+def _check_address(url: str) -> None:
+    """An address is recorded and shown: it holds no secret. Raises UsageError, which does not repeat it."""
+    remedy = "Say NAME@http://HOST:PORT/v1, and name the variable that holds the key with --model-key."
+    try:
+        parts = urlsplit(url)
+        sound = bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        sound = False
+    if not sound:
+        raise UsageError("the model's address has no host, or no valid port", field="--model", remedy=remedy)
+    if "@" in parts.netloc or parts.query or parts.fragment:
+        raise UsageError("the model's address holds a user, a password or a query", field="--model", remedy=remedy)

@@ -1,0 +1,27 @@
+"""Agents and models by name, as the command line says them."""
+
+from __future__ import annotations
+
+import pytest
+
+from woodshed.errors import UsageError
+from woodshed.model import Sampling
+from woodshed.services.agents import parse_model
+
+
+def test_a_name_and_an_address_are_an_endpoint() -> None:
+    """NAME@URL is a model at that place; a slash at its end does not matter."""
+    spec = parse_model("org/qwen3@http://[::1]:8000/v1/", sampling=Sampling(), key_variable="MY_KEY")
+    assert (spec.name, spec.base_url, spec.key_variable) == ("org/qwen3", "http://[::1]:8000/v1", "MY_KEY")
+
+
+@pytest.mark.parametrize("address", [
+    "http://me:secret@host/v1", "https://secret@host/v1", "https://host/v1?key=secret", "https://host/v1#secret",
+    "http://secret:99999/v1", "http://[secret/v1", "http:///secret", "http://host:0/secret",
+])
+def test_an_address_with_a_secret_or_without_a_place_is_refused(address: str) -> None:
+    """What would be recorded with a password in it, or cannot be reached, is refused without showing it."""
+    with pytest.raises(UsageError) as refused:
+        parse_model(f"m@{address}", sampling=Sampling())
+    assert "secret" not in str(refused.value)
+    assert "--model-key" in str(refused.value)
