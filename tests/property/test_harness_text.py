@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from hypothesis import given, settings
@@ -36,6 +37,21 @@ def test_no_answer_breaks_a_dialect(text: str, finish: str) -> None:
         assert reading.calls or reading.done or reading.complaint
         for call in reading.calls:
             json.dumps(call.model_dump(mode="json"), allow_nan=False)
+
+
+@settings(deadline=None)
+@given(st.lists(st.sampled_from(["DONE", "\n", " ", "*", "_", "a", "é", "."]), max_size=8).map("".join))
+def test_done_is_the_last_word_on_its_own_line(text: str) -> None:
+    """The end is declared by DONE after nothing, or nothing but signs, since the last line end or the start."""
+    said = named("text").read(ModelResponse(text)).done
+    assert said is bool(re.search(r"(?:^|\n)\W*DONE\W*\Z", text.strip()))
+
+
+def test_an_answer_of_blanks_is_read_in_one_pass() -> None:
+    """A million blanks or line ends, which broken models write, take a moment; in the square of them it were hours."""
+    for blank in ("\n", " ", "\t\n"):
+        for text in ("a{}b", "<tool_call>a{}b", "<tool_call>{}", "a\n{}DONE{}b", "```bash\n{}\n```", "$ {}b"):
+            assert named("text").read(ModelResponse(text.replace("{}", blank * 1_000_000)))
 
 
 @settings(deadline=None)

@@ -13,7 +13,7 @@ _SHELL = frozenset({"bash", "sh", "shell", "zsh", "console", "shell-session", "t
 _JSON = frozenset({"json", "tool_call", "tool", "tool_code"})
 _OPEN = re.compile(r"^ {0,3}(`{3,}|~{3,})[ \t]*([\w+.-]*)[^`\n]*$")
 _THOUGHT = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL)
-_MARKED = re.compile(r"<(tool_call|function_call)>\s*(.*?)\s*(?:</\1>|\Z)", re.DOTALL)
+_MARKED = re.compile(r"<(tool_call|function_call)>(.*?)(?:</\1>|\Z)", re.DOTALL)
 _BARE = re.compile(
     r"(?:\$ )?(?:awk|cat|cd|chmod|cp|cut|diff|echo|env|find|git|grep|head|ls|make|mkdir|mv|node|npm|pip|printf|pwd"
     r"|pytest|python3?|rm|rmdir|sed|sort|tail|tar|tee|test|touch|tr|uniq|wc|xargs) [^\n]{1,500}")
@@ -55,7 +55,7 @@ def calls_in(text: str) -> list[ToolCall | str]:
     """Every call that ``text`` holds, in order; a string instead is what is wrong with a block that tries to be one."""
     found = [call for fence in fences(text) if (call := _in_fence(fence)) is not None]
     if not found:
-        found = [_in_json(match[2]) for match in _MARKED.finditer(text)]
+        found = [_in_json(match[2].strip()) for match in _MARKED.finditer(text)]
     if not found and text.startswith("{") and (bare := read_object(text)[0]) is not None and "name" in bare:
         found = [_in_json(text)]
     line = text[1:-1] if len(text) > 2 and text[0] == text[-1] == "`" else text

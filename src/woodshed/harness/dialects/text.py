@@ -10,7 +10,7 @@ from woodshed.harness.dialects.reading import Dialect, Reading
 from woodshed.interfaces import ModelResponse, ToolSpec
 from woodshed.model import ToolCall
 
-_DONE = re.compile(r"(?:^|\n)\W*DONE\W*$")
+_DONE = re.compile(r"DONE\W*\Z")
 _FORM = "Reply with exactly one command in a ```bash code block."  # no word of DONE: small models then say it at once
 
 
@@ -44,7 +44,7 @@ def read_text(response: ModelResponse) -> Reading:
     found = calls_in(text)
     if not found:
         cut = "Your answer was cut off: it is too long. " if response.finish_reason == "length" else ""
-        return Reading(done=bool(_DONE.search(text)), complaint=f"{cut}Your answer holds no command. {_FORM}")
+        return Reading(done=_done(text), complaint=f"{cut}Your answer holds no command. {_FORM}")
     first = found[0]
     if not isinstance(first, ToolCall):
         return Reading(complaint=f"Nothing was run: {first}. {_FORM}")
@@ -52,3 +52,14 @@ def read_text(response: ModelResponse) -> Reading:
         return Reading(complaint=f"Nothing was run: your answer was cut off in the middle of the block. {_FORM}")
     note = f"Only the first of your {len(found)} blocks was run." if len(found) > 1 else ""
     return Reading(calls=(first,), note=note)
+
+
+def _done(text: str) -> bool:
+    """True where DONE is the last word, on a line of its own. Linear: answers may hold thousands of line ends."""
+    last = _DONE.search(text)
+    if last is None:
+        return False
+    start = last.start()
+    while start and not (text[start - 1].isalnum() or text[start - 1] == "_"):
+        start -= 1
+    return start == 0 or "\n" in text[start:last.start()]
