@@ -83,3 +83,11 @@ def test_entry_points_may_not_load_plugins() -> None:
     good = b"[console_scripts]\na = b:c\n"
     assert merged("entry_points.txt", None, good) == good
     assert merged("entry_points.txt", None, b"[pytest11]\nevil = evil\n") is None
+
+
+def test_hostile_blanks_are_read_in_one_pass() -> None:
+    """A line of blanks behind a bracket takes a moment; in the cube of them it were years."""
+    for line in ("[", "[[", "[a", "[a]"):
+        text = f'[tool.pytest.ini_options]\naddopts = "x"\n[x]\ns = """\n{line}{" " * 200_000}x\n"""\n'.encode()
+        kept = merged("pyproject.toml", None, text)
+        assert kept is None or b"addopts" not in kept

@@ -12,9 +12,11 @@ from woodshed.interfaces import BlobSink
 from woodshed.model import Change, ChangeKind, ChangeSet
 from woodshed.verify.merge import merged
 from woodshed.verify.protect import Rules, Touch, beneath, touches_flags
-from woodshed.verify.start import MAX_BYTES, Start
+from woodshed.verify.start import Start
 
 KEPT = (None, Touch.NOTED, Touch.MERGED)
+_MERGED_BYTES = 300_000
+"""Of a pyproject.toml or package.json; a larger one is dropped: reading it would hold up every other attempt."""
 _HIDES = (ChangeKind.OPAQUE, ChangeKind.DELETED, ChangeKind.FILE, ChangeKind.SYMLINK)
 
 
@@ -86,11 +88,11 @@ def _unasked(change: Change, touch: Touch, rules: Rules) -> bool:
 
 
 def _merged(change: Change, start: Start, blobs: BlobSink, result: Filtered) -> Iterator[Change]:
-    if change.sha256 is None or change.size > MAX_BYTES:
+    if change.sha256 is None or change.size > _MERGED_BYTES:
         result.touched.append((change.path, Touch.CONTROL))
         return
     with blobs.open(change.sha256) as stream:
-        new = stream.read(MAX_BYTES + 1)
+        new = stream.read(_MERGED_BYTES)
     content = merged(basename(change.path), start.read(normpath(change.path)), new)
     if content == new:
         yield change

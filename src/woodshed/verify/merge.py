@@ -11,7 +11,8 @@ from typing import Any
 # [tool.X] tables that test runners and their plugins read: these, and whatever starts with pytest.
 TOML_TOOLS = ("coverage", "tox")
 JSON_KEYS = ("scripts", "jest", "vitest", "mocha", "ava", "tap", "nyc", "c8")
-_HEADER = re.compile(r"^[ \t]*\[{1,2}[ \t]*(?P<name>[^\[\]#]+?)[ \t]*\]{1,2}[ \t]*(?:#.*)?$")
+# No two repeats that fit the same signs stand side by side: the text is hostile. Blanks around the name are cut later.
+_HEADER = re.compile(r"^[ \t]*\[{1,2}(?P<name>[^\[\]#]+)\]{1,2}[ \t]*(?:#.*)?$")
 
 Merge = Callable[[bytes | None, bytes], bytes | None]
 
