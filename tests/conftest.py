@@ -19,4 +19,6 @@ def _own_home(tmp_path_factory: pytest.TempPathFactory, shed_home: Path) -> Iter
     """No test touches the user's own state folder."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("WOODSHED_HOME", str(shed_home))
+        for name in ("MAKELEVEL", "MAKEFLAGS", "MFLAGS"):  # what `make test` tells its children
+            patch.delenv(name, raising=False)
         yield

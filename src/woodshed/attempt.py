@@ -76,7 +76,7 @@ async def _act(
     acting = Acting(
         task=task, agent=agent, sandbox=sandbox, model=parts.model, emit=parts.emit, seed=seed, deadline_s=wall_s
     )
-    with _stage("act", parts.emit, progress), boundary(Cause.HARNESS, f"harness {agent.harness}"):
+    with _stage("act", parts.emit, progress), boundary(Cause.HARNESS, f"harness {agent.harness}", usage=True):
         try:
             async with asyncio.timeout(wall_s) as wall:
                 progress.stop = await parts.harness.act(acting)
@@ -87,7 +87,7 @@ async def _act(
         finally:
             progress.usage = acting.usage
     parts.emit(EventKind.STATE, {"state": "acted", "stop": progress.stop.value})
-    with _stage("capture", parts.emit, progress), boundary(Cause.ENVIRONMENT, "capturing changes"):
+    with _stage("capture", parts.emit, progress), boundary(Cause.ENVIRONMENT, "capturing changes", usage=True):
         await sandbox.kill_all()
         changes = await sandbox.changes(parts.blobs, roots=task.verifier.capture or (task.environment.workdir,))
     parts.emit(EventKind.CHANGES, changes.to_json())
@@ -97,7 +97,7 @@ async def _act(
 @asynccontextmanager
 async def _opened(task: Task, parts: Parts, progress: _Progress) -> AsyncIterator[Sandbox]:
     policy = SandboxPolicy(limits=task.environment.limits)
-    with _stage("prepare", parts.emit, progress), boundary(Cause.ENVIRONMENT, "opening the sandbox"):
+    with _stage("prepare", parts.emit, progress), boundary(Cause.ENVIRONMENT, "opening the sandbox", usage=True):
         sandbox = await parts.engine.create(task.environment, policy)
     try:
         yield sandbox
@@ -107,7 +107,7 @@ async def _opened(task: Task, parts: Parts, progress: _Progress) -> AsyncIterato
 
 
 async def _verify(task: Task, changes: ChangeSet, parts: Parts, progress: _Progress) -> Verdict:
-    with _stage("verify", parts.emit, progress), boundary(Cause.VERIFIER, "verifying"):
+    with _stage("verify", parts.emit, progress), boundary(Cause.VERIFIER, "verifying", usage=True):
         return await parts.verifier.verify(task, changes, parts.blobs, parts.engine, parts.emit)
 
 

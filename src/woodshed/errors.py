@@ -157,16 +157,18 @@ _FAULTS: dict[Cause, type[WoodshedError]] = {
 
 
 @contextmanager
-def boundary(owner: Cause, doing: str) -> Iterator[None]:
+def boundary(owner: Cause, doing: str, *, usage: bool = False) -> Iterator[None]:
     """Whatever escapes has an owner: a fault with a cause passes unchanged, anything else is attributed to ``owner``.
 
     ``doing`` is a short phrase for the message ("preparing the image"). Cancellation becomes no fault: it passes.
-    Raises the fault class of ``owner`` with the original exception as its ``__cause__``; one made of a UsageError,
-    which names what the user must mend, is not retryable.
+    A UsageError passes, for whoever asked to mend it; with ``usage``, inside an attempt, it is attributed as well and
+    not retryable. Raises the fault class of ``owner`` with the original exception as its ``__cause__``.
     """
     try:
         yield
     except UsageError as error:
+        if not usage:
+            raise
         fault = _FAULTS[owner](f"{doing}: {error}")
         fault.retryable = False
         raise fault from error

@@ -46,7 +46,7 @@ def test_an_unknown_failure_is_attributed_to_the_owner(owner: Cause) -> None:
 
 def test_a_usage_error_inside_an_attempt_belongs_to_the_owner_and_is_not_retried() -> None:
     """The remedy stays in the message; trying again would not help."""
-    with pytest.raises(WoodshedError) as caught, boundary(Cause.ENVIRONMENT, "opening"):
+    with pytest.raises(WoodshedError) as caught, boundary(Cause.ENVIRONMENT, "opening", usage=True):
         raise UsageError("no such image", field="image", remedy="Name another.")
     assert caught.value.cause is Cause.ENVIRONMENT
     assert not caught.value.retryable
@@ -59,3 +59,9 @@ def test_faults_with_an_owner_and_interruptions_pass_unchanged(passing: type[Bas
     """A boundary attributes once: what has an owner, or is no failure, goes through as it is."""
     with pytest.raises(passing), boundary(Cause.HARNESS, "acting"):
         raise passing("as it is")
+
+
+def test_a_usage_error_outside_an_attempt_reaches_whoever_asked() -> None:
+    """A boundary that is not told otherwise lets it pass, so that the command can exit 2."""
+    with pytest.raises(UsageError), boundary(Cause.ENVIRONMENT, "preparing"):
+        raise UsageError("no such image")

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from woodshed import plugins, settings
-from woodshed.errors import Cause, EnvironmentFault, UsageError, boundary
-from woodshed.interfaces import ExecResult, Sandbox, SandboxEngine, Stream
+from woodshed.errors import Cause, boundary
+from woodshed.interfaces import ExecResult, Sandbox, Stream
 from woodshed.model import EnvironmentSpec, SandboxPolicy
 
 
@@ -16,24 +16,14 @@ async def opened(spec: EnvironmentSpec, *, engine: str) -> AsyncIterator[Sandbox
     """A live sandbox of ``spec``, gone afterwards. Raises EnvironmentFault, UsageError."""
     made = plugins.engine(engine, settings.home())
     try:
-        sandbox = await _create(made, spec)
+        with boundary(Cause.ENVIRONMENT, "opening the sandbox"):
+            sandbox = await made.create(spec, SandboxPolicy(limits=spec.limits))
         try:
             yield sandbox
         finally:
             await sandbox.close()
     finally:
         await made.close()
-
-
-async def _create(engine: SandboxEngine, spec: EnvironmentSpec) -> Sandbox:
-    """By hand there is no attempt to attribute a fault to: what the user wrote wrongly is told as that."""
-    try:
-        with boundary(Cause.ENVIRONMENT, "opening the sandbox"):
-            return await engine.create(spec, SandboxPolicy(limits=spec.limits))
-    except EnvironmentFault as fault:
-        if isinstance(fault.__cause__, UsageError):
-            raise fault.__cause__ from None
-        raise
 
 
 async def run_once(
