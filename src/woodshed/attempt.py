@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 
-from woodshed.errors import Cancelled, Cause, WoodshedError, boundary
+from woodshed.errors import Cause, WoodshedError, boundary
 from woodshed.interfaces import Acting, BlobSink, Emit, Harness, ModelClient, Sandbox, SandboxEngine, Verifier
 from woodshed.model import (
     Agent,
@@ -63,8 +63,6 @@ async def run_attempt(task: Task, agent: Agent, parts: Parts, *, seed: int) -> O
             await clearing
     except WoodshedError as fault:
         verdict = _invalid(fault, parts.emit)
-        if isinstance(fault, Cancelled):
-            progress.stop = StopReason.CANCELLED
     parts.emit(EventKind.VERDICT, verdict.to_json())
     return Outcome(verdict=verdict, stop=progress.stop, usage=progress.usage, stages_s=progress.stages_s)
 
@@ -102,7 +100,7 @@ async def _opened(task: Task, parts: Parts, progress: _Progress) -> AsyncIterato
     try:
         yield sandbox
     finally:
-        with _stage("close", parts.emit, progress):
+        with _stage("close", parts.emit, progress), boundary(Cause.ENVIRONMENT, "closing the sandbox", usage=True):
             await sandbox.close()
 
 

@@ -108,7 +108,9 @@ def test_ctrl_c_ends_cleanly_and_says_how_to_resume(tmp_path: Path) -> None:
     running.send_signal(signal.SIGINT)
     _, told = running.communicate(timeout=120)
     assert running.returncode == 130, told
-    assert "woodshed run --resume r-" in told
+    left = json.loads(woodshed("show", "last", "--json", home=tmp_path).stdout)
+    assert f"woodshed run --resume {left['run']}" in told
+    assert {row["state"] for row in left["results"]} == {"done", "pending"}
     assert leftovers(tmp_path) == []
     done = woodshed("run", "--resume", "last", "--json", home=tmp_path)
     assert json.loads(done.stdout)["agents"][0]["passed"] == 60

@@ -20,8 +20,9 @@ def export(
 ) -> None:
     """Write every finished attempt as an ATIF 1.8 trajectory."""
     with opened() as home:
-        files = exporting.export(home, home.store.run(run), format_, out_folder)
+        chosen = home.store.run(run)
+        files = exporting.export(home, chosen, format_, out_folder)
     if json:
-        emit_json({"run": run, "format": format_, "files": [str(file) for file in files]})
+        emit_json({"run": chosen.id, "format": format_, "files": [str(file) for file in files]})
     else:
         out.print(f"{len(files)} trajectories in {plain(str(out_folder))}")

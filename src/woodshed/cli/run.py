@@ -17,7 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from woodshed import settings
 from woodshed.cli.output import Json, emit_json, err, note, number, out, percent, table
-from woodshed.errors import UsageError
+from woodshed.errors import UsageError, WoodshedError
 from woodshed.model import AgentLimits, Run, RunSpec, Sampling, Task
 from woodshed.services import agents as agent_service
 from woodshed.services import report, runs
@@ -99,22 +99,38 @@ def _start(home: Home, spec: RunSpec, found: list[Task], new: bool, json: bool) 
 
 
 def _finish(home: Home, drive: Callable[[runs.Progress], Coroutine[Any, Any, Run]], json: bool) -> None:
-    started = time.perf_counter()
+    started, ours = time.perf_counter(), [""]
     try:
         # uvloop: a tenth more attempts a second than asyncio's own loop, measured on bare Python scripts.
         with _bar() as progress, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            finished = runner.run(_interruptible(drive(progress)))
+            finished = runner.run(_interruptible(drive(_naming(progress, ours))))
     except (KeyboardInterrupt, asyncio.CancelledError):
-        newest = home.store.newest_run()
-        if newest is not None:
-            err.print(f"interrupted; nothing is lost. Resume with: woodshed run --resume {newest.id}")
+        err.print(f"interrupted; nothing is lost. {_remedy(ours[0])}")
         raise SystemExit(130) from None
+    except WoodshedError as error:
+        if ours[0] and not isinstance(error, UsageError):
+            err.print(f"what was recorded is kept. {_remedy(ours[0])}")
+        raise
     summary = report.summary(home, finished, elapsed_s=time.perf_counter() - started)
     folder = report.write_results(home, finished, summary)
     if json:
         emit_json(summary)
     else:
         print_summary(summary, folder)
+
+
+def _naming(progress: runs.Progress, ours: list[str]) -> runs.Progress:
+    """Progress that also notes which run it is, so that an interruption can name it."""
+
+    def heard(tally: Tally) -> None:
+        ours[0] = tally.run
+        progress(tally)
+
+    return heard
+
+
+def _remedy(run: str) -> str:
+    return f"Resume with: woodshed run --resume {run}" if run else "It had not begun."
 
 
 async def _interruptible(work: Coroutine[Any, Any, Run]) -> Run:

@@ -13,8 +13,8 @@ class Limits(Record):
     memory_mb: int | None = Field(default=None, gt=0)
     cpus: float | None = Field(default=None, gt=0)
     pids: int = Field(default=1024, gt=0)
-    disk_mb: int = Field(default=2048, gt=0, description="bytes written beside the image, and the capture's bound")
-    files: int = Field(default=50_000, gt=0, description="files written beside the image, and the capture's bound")
+    disk_mb: int = Field(default=2048, gt=0, description="of one file, and of all that a capture keeps")
+    files: int = Field(default=50_000, gt=0, description="entries that a capture keeps")
     output_bytes: int = Field(default=1_000_000, gt=0, description="kept of each stream of one exec")
 
 

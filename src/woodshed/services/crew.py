@@ -12,14 +12,19 @@ from woodshed import plugins, settings
 from woodshed.attempt import Parts, run_attempt
 from woodshed.engine.durable import Durable
 from woodshed.engine.lease import Lease, claim
+from woodshed.errors import Cause
 from woodshed.gateway.client import Gateway
 from woodshed.interfaces import Harness, SandboxEngine, Verifier
-from woodshed.model import Agent, Attempt, Outcome, Run, Task
+from woodshed.model import Agent, Attempt, Invalid, Outcome, Run, StopReason, Task
 from woodshed.services.endpoints import Endpoints
 from woodshed.services.home import Home
 from woodshed.store.eventlog import EventLog
 
 Finished = Callable[[Outcome], None]
+_INTERRUPTED = Outcome(
+    verdict=Invalid(cause=Cause.CANCELLED, detail="the run was interrupted", retryable=True), stop=StopReason.CANCELLED
+)
+"""What an execution came to that was cut off: evidence, by which its attempt, still pending, is never counted."""
 
 
 class Crew:
@@ -107,6 +112,10 @@ class Crew:
             emit=log.emit,
             slots=self._slots,
         )
-        outcome = await run_attempt(task, agent, parts, seed=attempt.seed)
+        try:
+            outcome = await run_attempt(task, agent, parts, seed=attempt.seed)
+        except asyncio.CancelledError:
+            log.set_aside(_INTERRUPTED)
+            raise
         if await asyncio.to_thread(log.finish, outcome):
             self._finished(outcome)

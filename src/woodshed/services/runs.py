@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
 
 from woodshed.engine.lease import owner
-from woodshed.errors import UsageError
+from woodshed.errors import StoreFault, UsageError
 from woodshed.model import Agent, Attempt, AttemptState, Invalid, Outcome, Run, RunSpec, RunState, Task, Valid
 from woodshed.model.event import now
 from woodshed.services.crew import Crew
@@ -21,8 +22,9 @@ from woodshed.tasks.load import find_tasks
 
 @dataclass(slots=True)
 class Tally:
-    """How far a run is. ``valid + invalid.total() == done``; ``passed + failed == valid``."""
+    """How far ``run`` is. ``valid + invalid.total() == done``; ``passed + failed == valid``."""
 
+    run: str
     total: int
     done: int = 0
     valid: int = 0
@@ -131,7 +133,7 @@ def seed_of(seed: int, task: str, agent: str, index: int) -> int:
 
 async def _drive(home: Home, run: Run, crew: Crew, progress: Progress) -> Run:
     attempts = home.store.attempts(run.id)
-    tally = Tally(total=len(attempts))
+    tally = Tally(run.id, total=len(attempts))
     for attempt in attempts:
         if attempt.outcome is not None:
             tally.add(attempt.outcome)
@@ -144,7 +146,8 @@ async def _drive(home: Home, run: Run, crew: Crew, progress: Progress) -> Run:
     try:
         await crew.work([attempt for attempt in attempts if attempt.state is not AttemptState.DONE], finished)
     except BaseException:
-        home.store.set_run_state(run.id, RunState.INTERRUPTED)
+        with suppress(StoreFault):  # where the store is what failed, its own error is the one to tell
+            home.store.set_run_state(run.id, RunState.INTERRUPTED)
         raise
     home.store.set_run_state(run.id, RunState.FINISHED)
     return home.store.run(run.id)

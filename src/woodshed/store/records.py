@@ -28,7 +28,7 @@ class ExecutionState(StrEnum):
     """How an execution stands. DONE gave the attempt its result; the rest are evidence only.
 
     OPEN is running; LOST ended without a word (its process died); FENCED finished after a newer one had begun;
-    SET_ASIDE finished with an outcome that is not to count (a retry follows, or the run was interrupted).
+    SET_ASIDE was cut off when the run was interrupted, with its events kept.
     """
 
     OPEN = "open"
