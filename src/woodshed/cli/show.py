@@ -94,7 +94,8 @@ def _print_trace(told: dict[str, Any]) -> None:
                 continue
             marks = [f"exit {answer['exit_code']}"] if answer["exit_code"] is not None else []
             marks += [mark for mark in ("truncated", "timed_out") if answer[mark]]
-            out.print(plain(answer["content"].rstrip()), style="dim")
+            if answer["content"].strip():
+                out.print(plain(answer["content"].rstrip()), style="dim")
             if marks:
                 out.print("  " + " · ".join(marks), style="dim italic")
     if told["diff"]:
