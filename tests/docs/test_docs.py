@@ -22,6 +22,21 @@ COMMAND = re.compile(r"^(?:\$ )?woodshed ((?:[a-z][a-z-]*)(?: [a-z][a-z-]*)*)", 
 ids = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 
 
+def fenced(page: Path) -> set[int]:
+    """Numbers of the lines inside fenced blocks. A fence ends with one at least as long as it began with."""
+    inside, fence = set(), ""
+    for number, line in enumerate(page.read_text().splitlines(), 1):
+        mark = re.match(r"`{3,}", line)
+        if fence:
+            inside.add(number)
+            if mark and len(mark.group()) >= len(fence) and not line.strip("`"):
+                fence = ""
+        elif mark:
+            fence = mark.group()
+    assert not fence, f"{page.name}: an unclosed block"
+    return inside
+
+
 @ids
 def test_every_command_in_the_documents_exists(page: Path) -> None:
     """A ``woodshed …`` line in a code block names a command that the command line has."""
@@ -45,8 +60,9 @@ def test_every_link_to_a_file_leads_somewhere(page: Path) -> None:
 @ids
 def test_every_figure_of_speed_was_measured(page: Path) -> None:
     """A line with a ratio, milliseconds or a rate names the result file and key that hold the same figure."""
+    shown = fenced(page)  # what a command printed is no claim of ours
     for number, line in enumerate(page.read_text().splitlines(), 1):
-        if not FIGURE.search(line):
+        if not FIGURE.search(line) or number in shown:
             continue
         source = SOURCE.search(line)
         assert source, f"{page.name}:{number}: a figure without a result file: {line}"
