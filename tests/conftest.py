@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-# No deadline: a busy machine is no defect. On CI the same examples each time, so that a red run can be repeated; at home
-# new ones each time, which is where they find something.
+# No deadline: a busy machine is no defect. On CI the same examples each time, so that a red run can be repeated; at
+# home new ones each time, which is where they find something.
 settings.register_profile("home", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("ci" if os.environ.get("CI") else "home")
