@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+from nobody import NOBODY
 
 # No deadline: a busy machine is no defect. On CI the same examples each time, so that a red run can be repeated; at
 # home new ones each time, which is where they find something.
@@ -30,3 +34,12 @@ def _own_home(tmp_path_factory: pytest.TempPathFactory, shed_home: Path) -> Iter
         for name in ("MAKELEVEL", "MAKEFLAGS", "MFLAGS"):  # what `make test` tells its children
             patch.delenv(name, raising=False)
         yield
+
+
+@pytest.fixture
+def nobodys_folder() -> Iterator[Path]:
+    """A folder of nobody's own: pytest's belong to root alone."""
+    path = Path(tempfile.mkdtemp(prefix="woodshed-nobody-"))
+    os.chown(path, NOBODY, NOBODY)
+    yield path
+    shutil.rmtree(path, ignore_errors=True)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from nobody import NOBODY, as_nobody, environment, python_for_all
+from nobody import as_nobody, environment, python_for_all
 
 TESTS = Path(__file__).parents[1]
 AGAIN = (
@@ -20,27 +18,18 @@ AGAIN = (
 )  # fmt: skip
 
 
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """A folder of nobody's own: pytest's belong to root alone."""
-    path = Path(tempfile.mkdtemp(prefix="woodshed-nobody-"))
-    os.chown(path, NOBODY, NOBODY)
-    yield path
-    shutil.rmtree(path, ignore_errors=True)
-
-
 @pytest.mark.skipif(os.geteuid() != 0, reason="these tests run as an ordinary user already")
 @pytest.mark.skipif(shutil.which("setpriv") is None, reason="setpriv is missing: apt install util-linux")
-def test_an_ordinary_user_has_the_same(folder: Path) -> None:
+def test_an_ordinary_user_has_the_same(nobodys_folder: Path) -> None:
     """Conformance, attacks, round trips, limits and kills hold without any privilege."""
     python = python_for_all()
     if python is None:
         pytest.skip("no Python of this version that another user may run: install one below /usr")
-    env = environment(folder)
+    env = environment(nobodys_folder)
     if as_nobody(python, "-c", "import woodshed, pytest, pydantic", env=env).returncode:
         pytest.skip("the packages of this environment cannot be read by another user: put it below a public folder")
     done = as_nobody(
-        python, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--basetemp={folder}/pytest",
+        python, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--basetemp={nobodys_folder}/pytest",
         *(TESTS / name for name in AGAIN), env=env, cwd=TESTS.parent,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]

@@ -90,9 +90,10 @@ def test_no_bytes_break_a_reader(content: bytes) -> None:
         for wrapped in (content, b"<testsuites>" + content + b"</testsuites>",
                         b'{"results": {"tests": [' + content + b"]}}", b'{"reward": ' + content + b"}"):
             try:
-                reader(wrapped)
+                found = reader(wrapped)
             except Unreadable:
                 continue
+            assert found if isinstance(found, dict) else isinstance(found, Report)
 
 
 JSON = st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),

@@ -127,7 +127,9 @@ def test_export_follows_atif() -> None:
 
 def test_export_of_nothing_is_still_a_document() -> None:
     """ATIF needs a step; an attempt that did nothing has one that says so."""
-    check(to_atif(told([(K.STATE, {"state": "acting"})])))
+    document = to_atif(told([(K.STATE, {"state": "acting"})]))
+    check(document)
+    assert [step["message"] for step in document["steps"]] == ["Nothing was done."]
 
 
 def test_verdicts_stand_apart_from_rewards() -> None:
@@ -147,4 +149,5 @@ def test_harbor_itself_accepts_the_export() -> None:
     if find_spec("harbor") is None:
         pytest.skip("needs Harbor in this environment: pip install harbor")
     trajectories = __import__("harbor.models.trajectories", fromlist=["Trajectory"])
-    trajectories.Trajectory.model_validate(to_atif(told(), run="r7"))
+    read = trajectories.Trajectory.model_validate(to_atif(told(), run="r7"))
+    assert read.session_id == "r7"
