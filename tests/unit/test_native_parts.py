@@ -18,7 +18,7 @@ from woodshed.model import EnvironmentSpec, SandboxPolicy
 from woodshed.sandbox.native import capture, cgroups, ids, trees
 from woodshed.sandbox.native.channel import Channel
 from woodshed.sandbox.native.engine import NativeEngine
-from woodshed.sandbox.native.inside import init, wire
+from woodshed.sandbox.native.inside import commands, wire
 from woodshed.sandbox.native.output import Drain, Kept
 from woodshed.sandbox.native.probe import Finding, probe
 
@@ -217,7 +217,7 @@ def test_processes_with_odd_names_are_read() -> None:
         assert process.stdout is not None
         process.stdout.readline()
         try:
-            state, parent, session = init._stat(process.pid)
+            state, parent, session = commands._stat(process.pid)
         finally:
             process.kill()
     assert state in "SR"

@@ -19,9 +19,10 @@ from woodshed.model import ChangeSet, EnvironmentSpec, SandboxPolicy
 from woodshed.sandbox.images import Images
 from woodshed.sandbox.images.build import run_build
 from woodshed.sandbox.native import cgroups, trees
-from woodshed.sandbox.native.box import NativeSandbox, World
+from woodshed.sandbox.native.box import NativeSandbox
 from woodshed.sandbox.native.forkserver import ForkServer
 from woodshed.sandbox.native.ids import Ranges, privileged
+from woodshed.sandbox.native.link import World
 from woodshed.sandbox.native.places import Place, remove_box, sweep
 from woodshed.sandbox.native.restore import apply
 

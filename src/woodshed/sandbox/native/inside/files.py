@@ -8,6 +8,7 @@ import errno
 import fcntl
 import json
 import os
+import socket
 import stat
 import termios
 
@@ -20,20 +21,31 @@ _LISTING = wire.LARGEST // 2
 _PATH_MAX = 4096  # include/uapi/linux/limits.h
 
 
-def answer(message: wire.Message) -> tuple[wire.Message, int | None]:
-    """The answer to ``read``, ``write`` or ``list``, and the descriptor that goes with it. Raises OSError."""
-    operation, path = message["op"], message["path"]
+class Files:
+    """The operations on files."""
+
+    def __init__(self, channel: socket.socket) -> None:
+        self.channel = channel
+        self.operations: dict[str, wire.Operation] = {"read": self._read, "write": self._write, "list": self._list}
+
+    def _read(self, message: wire.Message, fds: list[int]) -> None:
+        wire.reply(self.channel, message, {"ok": 1}, _regular(_path(message), os.O_RDONLY))
+
+    def _write(self, message: wire.Message, fds: list[int]) -> None:
+        wire.reply(self.channel, message, {"ok": 1}, _writable(_path(message), message["mode"]))
+
+    def _list(self, message: wire.Message, fds: list[int]) -> None:
+        wire.reply(self.channel, message, {"entries": _entries(_path(message))})
+
+
+def _path(message: wire.Message) -> str:
+    """The path a message names. Raises OSError where no file can have it."""
+    path: str = message["path"]
     if "\0" in path:
         raise OSError(errno.EINVAL, "a path holds no NUL")
     if len(os.fsencode(path)) >= _PATH_MAX:
         raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
-    if operation == "read":
-        return {"ok": 1}, _regular(path, os.O_RDONLY)
-    if operation == "write":
-        return {"ok": 1}, _writable(path, message["mode"])
-    if operation == "list":
-        return {"entries": _entries(path)}, None
-    raise OSError(errno.ENOSYS, f"unknown operation {operation}")
+    return path
 
 
 def _open(path: str, flags: int, mode: int = 0) -> int:

@@ -9,7 +9,7 @@ import json
 import os
 import socket
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 PACKET = 60_000
@@ -23,6 +23,8 @@ _BUFFER = 1 << 16
 _SPACE = socket.CMSG_SPACE(MAX_FDS * 4)
 
 Message = dict[str, Any]
+Operation = Callable[[Message, list[int]], None]
+"""What PID 1 does for one message and its descriptors; it answers by :func:`reply`, now or later."""
 
 
 def pack(message: Message) -> tuple[bytes, int | None]:
@@ -47,6 +49,18 @@ def send(channel: socket.socket, message: Message, fds: Sequence[int] = ()) -> N
     finally:
         if large is not None:
             os.close(large)
+
+
+def reply(channel: socket.socket, asked: Message, answer: Message, fd: int | None = None) -> None:
+    """Answer the message ``asked``, handing over ``fd``; the answer says so, as a receiver without room loses it."""
+    answer["id"] = asked["id"]
+    if fd is not None:
+        answer["fds"] = 1
+    try:
+        send(channel, answer, [] if fd is None else [fd])
+    finally:
+        if fd is not None:
+            os.close(fd)
 
 
 def receive(channel: socket.socket) -> tuple[Message | None, list[int]]:

@@ -1,0 +1,273 @@
+"""Commands of a box: started, watched and ended by PID 1, each with all its descendants."""
+# ruff: noqa: PTH123, PTH208, SIM105
+# (This process stays small: neither pathlib nor contextlib is loaded in it.)
+# ruff: noqa: S606
+# (Starting programs is what it is for.)
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import signal
+import socket
+import time
+from collections.abc import Iterable
+from typing import NoReturn
+
+from woodshed.sandbox.native.inside import files, wire
+
+# RLIMIT_LOCKS (include/uapi/asm-generic/resource.h) has been without effect since Linux 2.4 and is inherited: its soft
+# value marks which exec a process descends from. A program that sets it hides from a timeout, not from kill_all.
+_MARK = 10
+_UNMARKED = (1 << 62) - 1
+_KILL_FOR_S = 2.0
+
+EXIT_NOT_FOUND, EXIT_NOT_RUN = 127, 126
+
+
+class Commands:
+    """Which child of PID 1 is which command."""
+
+    def __init__(self, channel: socket.socket, groups: list[int]) -> None:
+        self.channel, self.groups = channel, groups
+        self.commands: dict[int, int] = {}  # pid of a command -> id of its exec
+        self.leaders: dict[int, int] = {}  # and back
+        self.last_mark = 0
+        self.operations: dict[str, wire.Operation] = {
+            "exec": self._exec, "kill": self._kill, "kill_all": self._kill_all, "pty": self._pty,
+            "extract": self._extract,
+        }
+
+    def reap(self, options: int = os.WNOHANG) -> None:
+        """Collect ended children and report those that were commands. With ``options`` 0: until none is left."""
+        while True:
+            try:
+                pid, status, usage = os.wait4(-1, options)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            if os.WIFSTOPPED(status):
+                # Only a child that made us its tracer (PTRACE_TRACEME) reports a stop. We trace nobody.
+                os.kill(pid, signal.SIGKILL)
+                continue
+            ident = self.commands.pop(pid, None)
+            if ident is not None:
+                del self.leaders[ident]
+                code = os.waitstatus_to_exitcode(status)
+                wire.reply(self.channel, {"id": ident}, {"exit": 128 - code if code < 0 else code,
+                                                         "cpu_s": usage.ru_utime + usage.ru_stime})
+
+    def _exec(self, message: wire.Message, fds: list[int]) -> None:
+        self._mark_next(message["id"])
+        try:
+            if self.groups or message["user"]:
+                pid = os.fork()
+                if pid == 0:
+                    _become(message, fds, self.groups)
+            else:
+                pid = _spawn(message, fds)
+        except Exception as error:
+            _complain(error, fds[-1] if fds else 2)
+            wire.reply(self.channel, message, {"exit": _code(error), "cpu_s": 0.0})
+        else:
+            self.started(pid, message["id"])
+
+    def _mark_next(self, ident: int) -> None:
+        resource.setrlimit(_MARK, (ident, resource.RLIM_INFINITY))
+        self.last_mark = ident
+
+    def started(self, pid: int, ident: int) -> None:
+        """The child ``pid`` is the command ``ident``: its end is the answer."""
+        self.commands[pid], self.leaders[ident] = ident, pid
+
+    def _pty(self, message: wire.Message, fds: list[int]) -> None:
+        """Like exec, on a terminal made in the box's own devpts; the answer carries its master side."""
+        master, slave = os.openpty()
+        self._mark_next(message["id"])
+        pid = os.fork()
+        if pid == 0:
+            os.close(master)
+            _become(message, [slave, slave, slave], self.groups, terminal=True)
+        os.close(slave)
+        self.started(pid, message["id"])
+        try:
+            wire.send(self.channel, {"id": message["id"], "started": pid}, [master])
+        finally:
+            os.close(master)
+
+    def _extract(self, message: wire.Message, fds: list[int]) -> None:
+        """Unpack an upload in a child of its own: a large one must not keep us from anything else."""
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                code = files.extract(message, fds)
+            finally:
+                os._exit(code)
+        self.started(pid, message["id"])
+
+    def _kill(self, message: wire.Message, fds: list[int]) -> None:
+        """End the command ``target`` and all its descendants, also those that left its session and lost their parent.
+
+        A process belongs to it by its mark (inherited), by its session, or by its parents; a mark never given counts
+        as this one's. Answers when none of them lives. A tree that outgrows us (a fork bomb) takes every process of
+        the box with it.
+        """
+        target = message["target"]
+        leader, until = self.leaders.get(target, -1), time.monotonic() + _KILL_FOR_S
+        rounds = 0
+        while doomed := self._descendants(leader, target):
+            rounds += 1
+            if rounds > 100 or time.monotonic() > until:
+                _signal(-1)
+                break
+            for pid in doomed:
+                _signal(pid)
+            self.reap()
+        wire.reply(self.channel, message, {"ok": 1})
+
+    def _descendants(self, leader: int, mark: int) -> set[int]:
+        found: set[int] = set()
+        parents: dict[int, int] = {}
+        for name in os.listdir("/proc"):
+            if not name.isdigit() or name == "1":
+                continue
+            pid = int(name)
+            try:
+                state, parent, session = _stat(pid)
+                if state in "ZX":
+                    continue
+                parents[pid] = parent
+                own = _mark_of(pid)
+                if leader in (pid, session) or own == mark or (own > self.last_mark and own != _UNMARKED):
+                    found.add(pid)
+            except (OSError, ValueError, IndexError):
+                continue  # it ended while we looked
+        grown = True
+        while grown:
+            grown = False
+            for pid, parent in parents.items():
+                if parent in found and pid not in found:
+                    found.add(pid)
+                    grown = True
+        return found
+
+    def _kill_all(self, message: wire.Message, fds: list[int]) -> None:
+        """kill(-1) signals every process but us in one step, so nothing can be forked past it."""
+        _signal(-1)
+        self.reap(0)
+        wire.reply(self.channel, message, {"ok": 1})
+
+
+def _signal(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        pass  # it is gone
+
+
+def _stat(pid: int) -> tuple[str, int, int]:
+    """State, parent and session of a process; its name may hold anything, brackets included."""
+    with open(f"/proc/{pid}/stat", "rb") as file:
+        fields = file.read().rpartition(b")")[2].split()
+    return fields[0].decode(), int(fields[1]), int(fields[3])
+
+
+def _mark_of(pid: int) -> int:
+    with open(f"/proc/{pid}/limits", "rb") as file:
+        for line in file:
+            if line.startswith(b"Max file locks"):
+                value = line.split()[3]
+                return _UNMARKED if value == b"unlimited" else int(value)
+    return _UNMARKED
+
+
+def _spawn(message: wire.Message, fds: list[int]) -> int:
+    """Start the command without a copy of ourselves in between (posix_spawn shares our memory until it runs).
+
+    We enter its directory for that: we need none of our own. Raises OSError where it cannot be run.
+    """
+    _enter(message["cwd"])
+    actions = [(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in _streams(fds)]
+    argv, env = message["argv"], message["env"]
+    refused: OSError = FileNotFoundError(2, "command not found", argv[0])
+    for path in _candidates(argv[0], env):
+        try:
+            return os.posix_spawn(path, argv, env, file_actions=actions, setsid=True)
+        except (FileNotFoundError, NotADirectoryError):
+            if path == argv[0]:
+                raise
+        except PermissionError as error:
+            refused = error
+    raise refused
+
+
+def _become(message: wire.Message, fds: list[int], groups: list[int], *, terminal: bool = False) -> NoReturn:
+    """Turn this fresh child into the command: what :func:`_spawn` cannot do (another user, cgroups, a terminal)."""
+    code = EXIT_NOT_RUN
+    try:
+        for group in groups:
+            os.write(group, b"0")
+        os.setsid()
+        if terminal:
+            files.take_terminal(fds[0])
+        for number, fd in _streams(fds):
+            os.dup2(fd, number)
+        if user := message["user"]:
+            os.setgroups([])
+            os.setresgid(user, user, user)
+            os.setresuid(user, user, user)
+        _enter(message["cwd"])
+        argv, env = message["argv"], message["env"]
+        refused: OSError = FileNotFoundError(2, "command not found", argv[0])
+        for path in _candidates(argv[0], env):
+            try:
+                os.execve(path, argv, env)
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            except PermissionError as error:
+                refused = error
+        raise refused
+    except Exception as error:
+        code = _code(error)
+        _complain(error, 2)
+    finally:
+        os._exit(code)
+
+
+def _streams(fds: list[int]) -> Iterable[tuple[int, int]]:
+    """Which standard stream each descriptor is: two are output and error, none leaves all at our /dev/null."""
+    return enumerate(fds, 3 - len(fds)) if fds else ()
+
+
+def _enter(cwd: str) -> None:
+    try:
+        os.chdir(cwd)
+    except OSError as error:
+        # Not FileNotFoundError: that means the command, and 127.
+        raise PermissionError(errno.EACCES, f"cannot be entered ({error.strerror})", cwd) from None
+
+
+def _candidates(name: str, env: dict[str, str]) -> list[str]:
+    if "/" in name:
+        return [name]
+    return [f"{directory or '.'}/{name}" for directory in env.get("PATH", "/usr/bin:/bin").split(":")]
+
+
+def _code(error: Exception) -> int:
+    return EXIT_NOT_FOUND if isinstance(error, (FileNotFoundError, NotADirectoryError)) else EXIT_NOT_RUN
+
+
+def _complain(error: Exception, fd: int) -> None:
+    if not isinstance(error, OSError):
+        text = f"cannot be run: {error}"
+    elif error.errno == errno.EAGAIN:
+        text = "cannot be started: the sandbox has all the processes its limit allows"
+    else:
+        text = f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror)
+    try:
+        os.write(fd, f"woodshed: {text}\n".encode(errors="backslashreplace"))
+    except OSError:
+        pass  # nobody reads it
