@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, Protocol, runtime_checkable
@@ -14,6 +14,7 @@ from woodshed.model import (
     EventKind,
     Message,
     SandboxPolicy,
+    SnapshotManifest,
     StopReason,
     Task,
     ToolCall,
@@ -42,16 +43,64 @@ class ExecResult:
     oom_killed: bool = False
     seconds: float = 0.0
     cpu_s: float | None = None
+    limits_hit: tuple[str, ...] = ()
+    """Fields of :class:`woodshed.model.Limits` that were reached while it ran, as far as the engine can tell."""
+    spool: Spool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Spool:
+    """Files of the host with more of a truncated output than was kept: its first ``Limits.spool_bytes``.
+
+    They are the sandbox's and go with it. None for a stream that was kept whole.
+    """
+
+    stdout: Path | None = None
+    stderr: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class FileInfo:
-    """One directory entry, not followed. ``kind``: file, directory, symlink or other."""
+    """One directory entry, not followed. ``kind``: file, directory, symlink or other. ``mtime_s`` since the epoch."""
 
     name: str
     kind: Literal["file", "directory", "symlink", "other"]
     size: int
     mode: int
+    uid: int = 0
+    mtime_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class FileEvent:
+    """Something happened to ``path``. ``overflow`` means that events were lost: look at everything again."""
+
+    path: str
+    kind: Literal["created", "changed", "deleted", "overflow"]
+
+
+@dataclass(frozen=True, slots=True)
+class Pressure:
+    """Shares of the last ten seconds, 0 to 1, in which work waited for a resource of the host (PSI ``some avg10``)."""
+
+    cpu: float
+    memory: float
+    io: float
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxStats:
+    """What a sandbox has used. None where this machine cannot tell. ``pressure`` is the host's."""
+
+    cpu_s: float | None
+    memory_bytes: int | None
+    memory_peak_bytes: int | None
+    read_bytes: int | None
+    written_bytes: int | None
+    disk_bytes: int
+    files: int
+    processes: int
+    pressure: Pressure | None
 
 
 @runtime_checkable
@@ -63,8 +112,52 @@ class Process(Protocol):
     async def wait(self) -> int:
         """The exit code, once it ended. Raises SandboxDied."""
 
+    async def signal(self, number: int) -> None:
+        """Send a signal to its process group. Nothing happens when it has ended."""
+
+    async def write(self, data: bytes) -> None:
+        """Feed its standard input, waiting while it does not read. Raises OSError (EPIPE) when it takes no more."""
+
+    def close_stdin(self) -> None:
+        """Its standard input ends. Idempotent."""
+
     async def kill(self) -> None:
         """End it and its descendants in its session. Idempotent."""
+
+
+class Terminal(Protocol):
+    """A command on a terminal made inside the sandbox."""
+
+    process: Process
+
+    async def read(self, max_bytes: int = 65536) -> bytes:
+        """The next output; empty when the command has ended and all was read."""
+
+    async def write(self, data: bytes) -> None:
+        """Type."""
+
+    def resize(self, rows: int, columns: int) -> None:
+        """The window's new size; the command gets SIGWINCH."""
+
+    async def close(self) -> None:
+        """Hang up and end the command. Idempotent."""
+
+
+class Session(Protocol):
+    """One shell that stays: its directory, variables and functions hold from command to command."""
+
+    async def run(
+        self, command: str, *, timeout_s: float | None = None, stream: Stream | None = None,
+        output_bytes: int | None = None,
+    ) -> ExecResult:
+        """Run one command in it, with nothing on standard input. One at a time.
+
+        At ``timeout_s`` what the command started is killed and the shell lives on where it can; where it cannot, a new
+        one takes its place in the same directory, without the variables, and the result says so on stderr.
+        """
+
+    async def close(self) -> None:
+        """End the shell and what runs in it. Idempotent."""
 
 
 class BlobSink(Protocol):
@@ -113,8 +206,27 @@ class Sandbox(Protocol):
         cwd: str | None = None,
         env: Mapping[str, str] | None = None,
         user: int = 0,
+        stdin: bool = False,
+        stream: Stream | None = None,
     ) -> Process:
-        """Start in the background, its output discarded."""
+        """Start in the background. Its output goes to ``stream``, or is discarded; with ``stdin`` it can be fed."""
+
+    async def pty(
+        self,
+        command: str | Sequence[str] = (),
+        *,
+        rows: int = 24,
+        columns: int = 80,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        user: int = 0,
+    ) -> Terminal:
+        """Start a command (a login shell by default) on a terminal."""
+
+    async def session(
+        self, *, cwd: str | None = None, env: Mapping[str, str] | None = None, user: int = 0
+    ) -> Session:
+        """A shell that stays."""
 
     async def read(self, path: str, *, max_bytes: int = 10_000_000) -> bytes:
         """Content of a regular file. Raises FileNotFoundError, IsADirectoryError, PermissionError, OSError (EFBIG)."""
@@ -125,8 +237,27 @@ class Sandbox(Protocol):
     async def list(self, path: str) -> list[FileInfo]:
         """Entries of a directory, by name. Raises FileNotFoundError, NotADirectoryError."""
 
+    async def stat(self, path: str) -> FileInfo:
+        """What stands at ``path``, not followed. Raises FileNotFoundError."""
+
     async def upload(self, source: Path, target: str) -> None:
         """Copy a host file or folder to ``target``. Symlinks are copied as links, never followed on the host."""
+
+    async def download(self, path: str, target: Path, *, max_bytes: int = 1_000_000_000) -> None:
+        """Copy a file or folder to ``target`` of the host, which must not exist. Links arrive as links.
+
+        Modes lose setuid, setgid and sticky; what is no file, directory or link is left out. Nothing is written
+        outside ``target``. Raises FileNotFoundError, FileExistsError, OSError (EFBIG, with nothing left at ``target``).
+        """
+
+    async def upload_tar(self, source: BinaryIO, target: str) -> None:
+        """Unpack a tar stream below ``target``, inside; it never rests on the host. Raises OSError, UsageError."""
+
+    async def download_tar(self, path: str, sink: BinaryIO, *, max_bytes: int = 1_000_000_000) -> None:
+        """Write a tar stream of ``path`` and all below it, as the sandbox makes it: hostile. Raises OSError."""
+
+    def watch(self, path: str) -> AsyncIterator[FileEvent]:
+        """Events at and below a directory, until the iterator is closed. Raises FileNotFoundError, SandboxDied."""
 
     async def kill_all(self) -> None:
         """End every process but the sandbox's own first. Afterwards nothing inside runs. Raises SandboxDied."""
@@ -134,14 +265,59 @@ class Sandbox(Protocol):
     async def changes(self, sink: BlobSink, *, roots: Sequence[str] = ("/",)) -> ChangeSet:
         """What differs from the start below ``roots``. Call it after kill_all. Bounded by the policy's limits."""
 
+    async def snapshot(self) -> Snapshot:
+        """Its files as they are now, for :meth:`SandboxEngine.fork`; the sandbox goes on from there.
+
+        Where nothing runs but its first process this takes milliseconds; otherwise what runs is frozen while the
+        changes are copied. Processes, /tmp, /run and /dev/shm are no part of it.
+        """
+
+    async def freeze(self) -> None:
+        """Nothing inside runs until :meth:`thaw`. Idempotent."""
+
+    async def thaw(self) -> None:
+        """Everything goes on. Idempotent."""
+
+    async def stats(self) -> SandboxStats:
+        """What it has used so far."""
+
     async def close(self) -> None:
         """Leave nothing: no process, mount, cgroup, directory. Idempotent; never raises for a dead sandbox."""
 
 
+class Snapshot(Protocol):
+    """The files of a sandbox at one moment, shared by everything forked from it. Immutable."""
+
+    id: str
+    digest: str
+    """Of the image and all layers above it: equal digests are equal files."""
+
+    async def export(self, sink: BlobSink) -> SnapshotManifest:
+        """Its layers as blobs in ``sink``, and what names them; :meth:`SandboxEngine.adopt` takes it elsewhere."""
+
+    async def release(self) -> None:
+        """It is not needed any more; its layers go when the last sandbox and snapshot upon them has. Idempotent."""
+
+
+Capability = Literal[
+    "network", "users", "memory", "cpus", "disk", "pty", "session", "watch", "freeze", "snapshot", "fork", "export",
+    "directories", "commands",
+]
+"""What an engine may lack. ``users``: commands as other users than 0. ``memory``, ``cpus``, ``disk``: these limits hold
+while commands run. ``directories``, ``commands``: these rules of a SandboxPolicy."""
+
+
 class SandboxEngine(Protocol):
-    """Makes sandboxes. One instance serves a whole process; ``close`` ends every sandbox it made."""
+    """Makes sandboxes. One instance serves a whole process; ``close`` ends every sandbox it made.
+
+    What needs a capability it lacks raises Unsupported; nothing is silently weaker.
+    """
 
     name: str
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        """What it has on this machine."""
 
     async def create(
         self,
@@ -154,6 +330,17 @@ class SandboxEngine(Protocol):
 
         ``spec.setup`` has run. Raises ImageFault, EnvironmentFault, Unsupported.
         """
+
+    async def fork(
+        self, snapshot: Snapshot, n: int = 1, *, policy: SandboxPolicy | None = None
+    ) -> Sequence[Sandbox]:
+        """``n`` sandboxes that start from ``snapshot``, each with changes of its own; the policy is the original's.
+
+        Raises EnvironmentFault (none of the ``n`` is left then), Unsupported for a snapshot of another engine.
+        """
+
+    async def adopt(self, manifest: SnapshotManifest, blobs: BlobSink, spec: EnvironmentSpec) -> Snapshot:
+        """A snapshot exported elsewhere, upon ``spec``'s image. Raises ImageFault where that is another one."""
 
     async def close(self) -> None:
         """End all sandboxes and helpers of this engine. Idempotent."""

@@ -15,6 +15,7 @@ from woodshed.model.changes import Change, ChangeKind, ChangeSet
 from woodshed.model.event import Event, EventKind
 from woodshed.model.policy import Limits, SandboxPolicy
 from woodshed.model.record import Record
+from woodshed.model.snapshot import SnapshotManifest
 from woodshed.model.task import EnvironmentSpec, Framework, Task, Upload, VerifierSpec
 from woodshed.model.toolcall import printable, read_object, written_call
 from woodshed.model.trajectory import Message, Observation, Step, ToolCall, Trajectory
@@ -23,7 +24,7 @@ from woodshed.model.verdict import Assurance, Invalid, TestOutcome, Valid, Verdi
 __all__ = [
     "Agent", "AgentLimits", "Assurance", "Attempt", "AttemptState", "Change", "ChangeKind", "ChangeSet",
     "EnvironmentSpec", "Event", "EventKind", "Framework", "Invalid", "Limits", "Message", "ModelSpec", "Observation",
-    "Outcome", "Record", "Run", "RunSpec", "RunState", "Sampling", "SandboxPolicy", "Step", "StopReason", "Task",
-    "TestOutcome", "ToolCall", "Trajectory", "Upload", "Usage", "Valid", "Verdict", "VerifierSpec",
-    "printable", "read_object", "written_call",
+    "Outcome", "Record", "Run", "RunSpec", "RunState", "Sampling", "SandboxPolicy", "SnapshotManifest", "Step",
+    "StopReason", "Task", "TestOutcome", "ToolCall", "Trajectory", "Upload", "Usage", "Valid", "Verdict",
+    "VerifierSpec", "printable", "read_object", "written_call",
 ]

@@ -37,10 +37,12 @@ class ChangeSet(Record):
     """All changes, parents before children. ``refused`` names what was seen and never captured, with the reason
 
     (``/workspace/dev: device``, ``/workspace/p: fifo``, ``/workspace/x: setuid``, ``over disk_mb`` …).
-    ``over_limit`` is the name of the declared limit that cut the capture, if one did.
+    ``over_limit`` is the name of the declared limit that cut the capture, if one did. ``flagged`` names captured files
+    that a tool of the host could run by itself where the changes are put to use (a git hook, an editor's task).
     """
 
     version: int = 1
     changes: tuple[Change, ...] = ()
     refused: tuple[str, ...] = ()
     over_limit: str | None = None
+    flagged: tuple[str, ...] = ()

@@ -6,15 +6,21 @@ import asyncio
 import socket
 from collections.abc import Awaitable, Callable
 
+from woodshed.errors import Unsupported
+from woodshed.interfaces import Snapshot
 from woodshed.sandbox.native.commands import Commands
 from woodshed.sandbox.native.files import Files
 from woodshed.sandbox.native.link import Link, World
+from woodshed.sandbox.native.meter import Meter
+from woodshed.sandbox.native.sessions import Sessions
+from woodshed.sandbox.native.transfer import Transfer
 
 
 class NativeSandbox:
     """A sandbox of the native engine. See :class:`woodshed.interfaces.Sandbox`.
 
-    Its parts do the work: ``commands.py`` runs, ``files.py`` reads, writes and captures, over the one ``link.py``.
+    Its parts do the work, over the one ``link.py``: ``commands.py`` and ``sessions.py`` run, ``files.py`` and
+    ``transfer.py`` read and write, ``meter.py`` measures.
     """
 
     def __init__(self, world: World, end: socket.socket, gone: Callable[[], Awaitable[None]]) -> None:
@@ -24,10 +30,14 @@ class NativeSandbox:
         self._closing: asyncio.Task[None] | None = None
         self.link = Link(world.id, end)
         self._commands = commands = Commands(world, self.link)
-        files = Files(world, self.link)
         self.exec, self.start, self.pty, self.kill_all = commands.exec, commands.start, commands.pty, commands.kill_all
-        self.read, self.write, self.list, self.upload = files.read, files.write, files.list, files.upload
-        self.changes = files.changes
+        self.session = Sessions(commands).session
+        files, transfer, meter = Files(world, self.link), Transfer(world, self.link), Meter(world, self.link)
+        self.read, self.write, self.list, self.stat = files.read, files.write, files.list, files.stat
+        self.upload, self.changes = files.upload, files.changes
+        self.download, self.upload_tar = transfer.download, transfer.upload_tar
+        self.download_tar, self.watch = transfer.download_tar, transfer.watch
+        self.stats, self.freeze, self.thaw = meter.stats, meter.freeze, meter.thaw
 
     @property
     def pid(self) -> int:
@@ -37,6 +47,10 @@ class NativeSandbox:
     async def opened(self) -> None:
         """Wait until it serves. Raises SandboxDied with its reason where it never will."""
         await self.link.opened()
+
+    async def snapshot(self) -> Snapshot:
+        """Its files as they are now."""
+        raise Unsupported("snapshot: not built yet")
 
     async def close(self) -> None:
         """Leave nothing: no process, mount, cgroup, directory. Idempotent; never raises for a dead sandbox."""

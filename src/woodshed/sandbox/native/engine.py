@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from woodshed.errors import EnvironmentFault, SandboxDied, Unsupported
-from woodshed.interfaces import BlobSink
-from woodshed.model import ChangeSet, EnvironmentSpec, SandboxPolicy
+from woodshed.interfaces import BlobSink, Capability, Snapshot
+from woodshed.model import ChangeSet, EnvironmentSpec, SandboxPolicy, SnapshotManifest
 from woodshed.sandbox.images import Images
 from woodshed.sandbox.images.build import run_build
 from woodshed.sandbox.native import cgroups, trees
@@ -242,7 +242,7 @@ class NativeEngine:
         world = World(
             id=f"{opened.place.instance}-{name}", image_digest=root.digest, folder=hold.folder, lowers=root.lowers,
             shell=root.image.shell, env={**_ENV, **root.image.env, **spec.env}, workdir=spec.workdir,
-            limits=policy.limits, groups=hold.groups, privileged=self._privileged,
+            policy=policy, groups=hold.groups, privileged=self._privileged,
         )
         box = self._boxes[world.id] = NativeSandbox(world, ours, self._gone(world.id, hold))
         try:
@@ -262,6 +262,21 @@ class NativeEngine:
             await hold.release()
 
         return gone
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        """What it has on this machine."""
+        return frozenset({"users"} if self._privileged else set())
+
+    async def fork(
+        self, snapshot: Snapshot, n: int = 1, *, policy: SandboxPolicy | None = None
+    ) -> list[NativeSandbox]:
+        """``n`` sandboxes that start from ``snapshot``."""
+        raise Unsupported("fork: not built yet")
+
+    async def adopt(self, manifest: SnapshotManifest, blobs: BlobSink, spec: EnvironmentSpec) -> Snapshot:
+        """A snapshot exported elsewhere."""
+        raise Unsupported("export: not built yet")
 
     async def close(self) -> None:
         """End all sandboxes and the fork server; remove the instance's folder. Idempotent."""

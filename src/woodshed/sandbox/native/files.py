@@ -9,6 +9,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from woodshed.errors import Unsupported
 from woodshed.interfaces import BlobSink, FileInfo
 from woodshed.model import ChangeSet
 from woodshed.sandbox.native import capture, trees, upload
@@ -48,6 +49,10 @@ class Files:
         """Entries of a directory, by name. Raises FileNotFoundError, NotADirectoryError."""
         message, _ = await self._link.ask({"op": "list", "path": self._world.path(path)}, path)
         return [FileInfo(name, kind, size, mode) for name, kind, size, mode in sorted(message["entries"])]
+
+    async def stat(self, path: str) -> FileInfo:
+        """What stands at ``path``, not followed. Raises FileNotFoundError."""
+        raise Unsupported("stat: not built yet")
 
     async def upload(self, source: Path, target: str) -> None:
         """Copy a host file or folder to ``target``. Raises UsageError for the source, OSError for the target."""

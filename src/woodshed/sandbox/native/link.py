@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from woodshed.errors import SandboxDied
-from woodshed.model import Limits
+from woodshed.model import Limits, SandboxPolicy
 from woodshed.sandbox.native.cgroups import Groups
 from woodshed.sandbox.native.channel import Channel
 from woodshed.sandbox.native.inside import wire
@@ -35,9 +35,14 @@ class World:
     shell: str
     env: Mapping[str, str]
     workdir: str
-    limits: Limits
+    policy: SandboxPolicy
     groups: Groups | None
     privileged: bool
+
+    @property
+    def limits(self) -> Limits:
+        """Of the policy."""
+        return self.policy.limits
 
     def path(self, path: str) -> str:
         """Absolute, relative ones from the working directory."""
