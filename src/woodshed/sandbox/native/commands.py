@@ -6,9 +6,10 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Literal
 
-from woodshed.errors import Unsupported
+from woodshed.errors import SandboxDied, Unsupported
 from woodshed.interfaces import ExecResult, Stream
 from woodshed.sandbox.native.inside import wire
 from woodshed.sandbox.native.link import Link, Reply, World, failed
@@ -79,7 +80,8 @@ class Commands:
         def expire() -> None:
             nonlocal timed_out
             timed_out = True
-            self._link.send({"op": "kill", "target": message["id"]})
+            with suppress(SandboxDied):
+                self._link.end({"op": "kill", "target": message["id"]})
 
         try:
             ended = self._run(message, stdin, pipes)
@@ -88,7 +90,8 @@ class Commands:
             end, _ = await ended
             self._finish(pipes)
         except asyncio.CancelledError:
-            self._link.send({"op": "kill", "target": message["id"]})
+            with suppress(SandboxDied):
+                self._link.end({"op": "kill", "target": message["id"]})
             raise
         finally:
             attach.cancel()
@@ -152,11 +155,11 @@ class Commands:
     async def kill_tree(self, ident: int) -> None:
         """End the command ``ident`` and all its descendants. Idempotent."""
         if not self._link.dead:
-            await self._link.request({"op": "kill", "target": ident})
+            await self._link.end({"op": "kill", "target": ident})
 
     async def kill_all(self) -> None:
         """End every process but the sandbox's own first. Raises SandboxDied."""
-        await self._link.request({"op": "kill_all"})
+        await self._link.end({"op": "kill_all"})
 
     def _command(
         self, command: str | Sequence[str], cwd: str | None, env: Mapping[str, str] | None, user: int

@@ -23,6 +23,9 @@ from woodshed.sandbox.native.inside import wire
 
 Reply = tuple[wire.Message, list[int]]
 
+_PATIENCE_S = 3.0
+"""How long PID 1 may be silent when it is to end processes; its own limit for a tree is two thirds of it."""
+
 
 @dataclass(frozen=True, slots=True)
 class World:
@@ -86,6 +89,29 @@ class Link:
         self._waiting[message["id"]] = future
         self._channel.send(message, fds)
         return future
+
+    def end(self, message: wire.Message) -> asyncio.Future[Reply]:
+        """Ask for the end of processes (``kill``, ``kill_all``). Raises SandboxDied.
+
+        A child that others stop (SIGSTOP) or hold up (a lease) before it has become its program holds up PID 1, which
+        shares its memory until then. So where PID 1 stays silent its children are killed from here.
+        """
+        future = self.request(message)
+        self._loop.call_later(_PATIENCE_S, self._free, future)
+        return future
+
+    def _free(self, asked: asyncio.Future[Reply]) -> None:
+        if asked.done() or self.dead:
+            return
+        for child in _children(self.pid):
+            with suppress(OSError):
+                pidfd = os.pidfd_open(child)
+                try:
+                    if child in _children(self.pid):  # and so it is what we hold, not a later one of its number
+                        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+                finally:
+                    os.close(pidfd)
+        self._loop.call_later(_PATIENCE_S, self._free, asked)
 
     def later(self, ident: int) -> asyncio.Future[Reply]:
         """The second answer to a message that was answered ``started``: how it ended."""
@@ -187,6 +213,14 @@ class Link:
                 self._loop.remove_reader(self.pidfd)
         os.close(self.pidfd)
         self.pidfd = -1
+
+
+def _children(pid: int) -> list[int]:
+    """Of a single-threaded process: proc(5), ``children``. None where the kernel does not tell."""
+    try:
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
 
 
 def resolve(future: asyncio.Future[None]) -> None:
