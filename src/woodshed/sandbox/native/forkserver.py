@@ -13,6 +13,8 @@ from woodshed.errors import EnvironmentFault
 from woodshed.sandbox.native.channel import Channel
 from woodshed.sandbox.native.inside import wire
 
+CODE = Path(__file__).parent
+"""Where the folder ``inside`` lies that fork servers run. Attack tests name a copy that lacks one defence."""
 # Parents are stand-ins: importing the real ones would load all of Woodshed into every box.
 _BOOT = """
 import sys
@@ -46,7 +48,7 @@ class ForkServer:
         await self.stop()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         # -I -S: no site, no user's paths; -X utf8: names are bytes whatever the locale. The environment is empty.
-        argv = [sys.executable, "-I", "-S", "-X", "utf8", "-c", _BOOT, str(Path(__file__).parent),
+        argv = [sys.executable, "-I", "-S", "-X", "utf8", "-c", _BOOT, str(CODE),
                 str(theirs.fileno()), str(self._dev), self._mode]
         try:
             self._process = subprocess.Popen(  # noqa: ASYNC220 (fork and exec take 2 ms, once an engine)
