@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from woodshed.cli.output import Json, emit_json, note, out, table
+from woodshed.cli.output import Json, emit_json, note, number, out, plain, table
 from woodshed.services import measured, overhead
 
 app = typer.Typer(no_args_is_help=True)
@@ -48,3 +49,70 @@ def run(
     stages = {k: v for k, v in figures["cpu_ms_per_attempt"].items() if k.startswith("own_")}
     out.print("our own process, CPU ms by stage: " + "  ".join(f"{k[4:]} {v:.1f}" for k, v in stages.items()))
     out.print(f"ratio {figures['ratio']:.2f} (rounds: {', '.join(map(str, figures['ratios']))})")
+
+
+@app.command("sandbox")
+def sandbox(
+    samples: Annotated[int, typer.Option(min=1, help="Of each measure; podman gives half as many.")] = 60,
+    idle: Annotated[int, typer.Option(min=0, help="Idle sandboxes that are weighed; 0 leaves that out.")] = 1000,
+    churn: Annotated[int, typer.Option(min=0, help="Cycles of create, true, close on two workers; 0: none.")] = 5000,
+    engine: Annotated[str, typer.Option(help="The engine to measure.")] = "native",
+    yardstick: Annotated[
+        list[str] | None, typer.Option(help="Compare with this alone: raw, bwrap, crun, runc, podman. Repeatable.")
+    ] = None,
+    patience: Annotated[float, typer.Option(min=0, help="Seconds to spend, in all, on waiting for quiet.")] = 120.0,
+    seed: Annotated[int, typer.Option(help="Of the order of measures in each round.")] = 0,
+    save: Annotated[Path | None, typer.Option(help="Also write the figures to this file.")] = None,
+    json: Json = False,
+) -> None:
+    """What sandboxes cost, beside the yardsticks found here: raw C, bubblewrap, crun, runc, podman.
+
+    Exits with 1 where a process, mount, cgroup or directory of a sandbox is left.
+    """
+    import uvloop  # as what it measures, loaded for this command alone
+
+    from woodshed.services.benching import sandbox as sandboxes
+
+    size = sandboxes.Size(samples=samples, idle=idle, churn=churn, patience_s=patience)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        figures = runner.run(
+            sandboxes.measure(size, engine=engine, seed=seed, told=note, yardsticks=sandboxes.chosen(yardstick))
+        )
+    if save is not None:
+        measured.publish(figures, save)
+    if json:
+        emit_json(figures)
+    else:
+        _sandbox_tables(figures)
+    if figures["left"]:
+        raise typer.Exit(1)
+
+
+def _sandbox_tables(figures: dict[str, Any]) -> None:
+    columns = {"create_exec_destroy_ms": "create, true, destroy", "exec_ms": "exec", "warm_claim_ms": "warm claim",
+               "snapshot_ms": "snapshot", "fork_ms": "fork"}
+    rows = [
+        (name, *(f"{cell['p50']:.2f} / {cell['p95']:.2f}" if (cell := row[key]) else "–" for key in columns),
+         max((str(row[key]["n"]) for key in columns if row[key]), key=int, default="–"))
+        for name, row in figures["engines"].items()
+    ]
+    table(("milliseconds, p50 / p95", *(f"#{title}" for title in columns.values()), "#n"), rows)
+    for name, reason in figures["not_found"].items():
+        out.print(f"{name}: {plain(reason)}")
+    phases = figures["phases_ms"].get(figures["engine"], {})
+    parts = (f"{name} {cell['p50']:.2f} / {cell['p95']:.2f}" for name, cell in phases.items())
+    out.print("a cycle, ms: " + "  ".join(parts))
+    if idle := figures["idle"]:
+        out.print(f"{idle['n']} idle: {idle['idle_mb']:.2f} MiB each ({idle['method']}; by MemAvailable "
+                  f"{idle['available_mb']:.2f}), made at {idle['create_per_s']:.0f}/s")
+    if churn := figures["churn"]:
+        cpu = churn["cpu_ms"]
+        out.print(f"churn: {churn['churn_per_s']:.0f} cycles/s on {churn['workers']} workers, CPU ms a cycle: own "
+                  f"{cpu['own']:.2f}, machine {cpu['machine']:.2f}")
+    out.print(f"left: {', '.join(map(plain, figures['left'])) or 'nothing'}")
+    marks = {True: "met", False: "missed", None: "not measured"}
+    table(("target", "#value", "#bound", ""), [
+        (row["name"], number(row["value"], lambda v: f"{v:.3f}"),
+         f"≤ {row['at_most']:g}" if "at_most" in row else f"≥ {row['at_least']:g}", marks[row["met"]])
+        for row in figures["targets"]
+    ])  # fmt: skip

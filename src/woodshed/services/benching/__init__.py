@@ -1,0 +1,15 @@
+"""The measurement behind ``woodshed bench sandbox``: engines and yardsticks side by side, in one run.
+
+::
+
+    sandbox.py     the whole of it: find, measure in rounds, density, churn, ratios
+    subject.py     one thing under measurement: its bursts, and why some it has not
+    root.py        the small root file system that all of them start from
+    shed.py        an engine of ours
+    raw.py, raw.c  the limit: the same system calls with nothing around them, compiled on the spot
+    bubblewrap.py, oci.py, podman.py    what others use
+    external.py    runs a foreign command many times over, in a small process (timed.py)
+    rounds.py      interleaves the bursts and waits for quiet
+    density.py     idle sandboxes and what they weigh; churn, and whether anything is left
+    figures.py     percentiles, ratios, targets
+"""
