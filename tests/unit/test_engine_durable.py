@@ -285,3 +285,20 @@ def test_a_disk_that_fills_stops_nothing_and_loses_nothing(tmp_path: Path) -> No
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == "kept everything\n"
+
+
+async def test_a_start_that_is_cancelled_leaves_room_for_another(tmp_path: Path) -> None:
+    """Cancelled while DBOS opens, it is closed again: its threads are gone and the next one starts."""
+    opening = asyncio.ensure_future(Durable(tmp_path, "h-one", _idle, concurrency=1).start())
+    await asyncio.sleep(0.01)
+    opening.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    assert not [thread for thread in threading.enumerate() if thread.name == "woodshed-durable"]
+    async with working(tmp_path, _idle) as durable:
+        await durable.submit("r-1", ids(1))
+        assert await durable.wait() == {}
+
+
+async def _idle(attempt: str) -> None:
+    await asyncio.sleep(0)
