@@ -97,6 +97,8 @@ def _sandbox_tables(figures: dict[str, Any]) -> None:
         for name, row in figures["engines"].items()
     ]
     table(("milliseconds, p50 / p95", *(f"#{title}" for title in columns.values()), "#n"), rows)
+    if not all(cell["quiet"] for row in figures["engines"].values() for key in columns if (cell := row[key])):
+        out.print(f"not every burst began on a quiet machine (load {figures['load'][0]}, then {figures['load'][1]})")
     for name, reason in figures["not_found"].items():
         out.print(f"{name}: {plain(reason)}")
     phases = figures["phases_ms"].get(figures["engine"], {})

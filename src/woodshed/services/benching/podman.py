@@ -6,6 +6,7 @@ import asyncio
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -28,7 +29,13 @@ def podman(root: Path, scratch: Path) -> Subject:
     external = External(scratch)
     archive = scratch / "root.tar"
     subprocess.run(["tar", "-C", root, "-cf", archive, "."], check=True)
-    command, how = _working(program, external, archive)
+    # Its runroot may have no more than 50 characters: sockets stand there.
+    runroot = Path(tempfile.mkdtemp(prefix="shed-"))
+    try:
+        command, how = _working(program, external, runroot, archive)
+    except Missing:
+        shutil.rmtree(runroot, ignore_errors=True)
+        raise
     external.run([*command, "run", *_RUN, "--detach", "--name", _IDLE, _IMAGE, "/bin/sleep", "1000000"])
 
     async def close() -> None:
@@ -36,6 +43,7 @@ def podman(root: Path, scratch: Path) -> Subject:
             await asyncio.to_thread(external.run, [*command, "rm", "--force", "--time", "0", _IDLE])
         umount = ["umount", str(scratch / "storage" / "overlay")]
         await asyncio.to_thread(subprocess.run, umount, capture_output=True, check=False)
+        await asyncio.to_thread(shutil.rmtree, runroot, ignore_errors=True)
 
     return Subject(
         "podman", f"{version(program, '--version')} ({how})", "",
@@ -45,11 +53,11 @@ def podman(root: Path, scratch: Path) -> Subject:
     )
 
 
-def _working(program: str, external: External, archive: Path) -> tuple[list[str], str]:
+def _working(program: str, external: External, runroot: Path, archive: Path) -> tuple[list[str], str]:
     """The first of its configurations that runs a container here, and its name. Raises Missing."""
     failure: Missing | None = None
     for how, options in _configurations():
-        command = [program, "--root", str(external.scratch / "storage"), "--runroot", str(external.scratch / "run"),
+        command = [program, "--root", str(external.scratch / "storage"), "--runroot", str(runroot),
                    "--storage-driver", "overlay", *options]
         try:
             external.run([*command, "import", archive, _IMAGE])

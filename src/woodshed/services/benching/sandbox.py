@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import statistics
 import subprocess
 import tempfile
@@ -64,18 +65,20 @@ async def measure(
         scratch.chmod(0o755)
         common = await asyncio.to_thread(root.make, scratch / "root")
         shed = _Engine(engine, scratch / "home", common)
+        quiet, load = Quiet(size.patience_s), os.getloadavg()[0]
         async with _subjects(shed, common, scratch, yardsticks, told) as (subjects, not_found):
-            taken = await take(subjects, samples=size.samples, seed=seed, quiet=Quiet(size.patience_s), told=told)
+            taken = await take(subjects, samples=size.samples, seed=seed, quiet=quiet, told=told)
         rows = {subject.name: _row(subject, taken) for subject in subjects}
         if rows[engine][CREATE] is None:
             raise EnvironmentFault(f"{engine}: {subjects[0].why.get(CREATE, 'nothing was measured')}")
-        many = await _many(shed, size, told)
+        many = await _many(shed, size, Quiet(size.patience_s / 4), told)
         remains = await asyncio.to_thread(shed.traces.left)
     rows[engine] |= {"idle_mb": many["idle"] and many["idle"]["idle_mb"],
                      "churn_per_s": many["churn"] and many["churn"]["churn_per_s"]}
     found = figures.ratios(rows, engine)
     return {
-        **stamp(seed), "benchmark": "sandbox", "engine": engine, "engines": rows, "ratios": found,
+        **stamp(seed), "benchmark": "sandbox", "engine": engine,
+        "load": [round(value, 2) for value in (load, os.getloadavg()[0])], "engines": rows, "ratios": found,
         "targets": figures.targets(rows[engine], found), "phases_ms": _phases(subjects), **many,
         "left": remains, "not_found": not_found, "samples": _samples(taken),
     }  # fmt: skip
@@ -129,21 +132,23 @@ async def _subjects(
                 await shed.end(subject.close)
 
 
-async def _many(shed: _Engine, size: Size, told: Told) -> dict[str, Any]:
+async def _many(shed: _Engine, size: Size, quiet: Quiet, told: Told) -> dict[str, Any]:
     """``idle`` and ``churn``, on engines of their own; None for what was not asked."""
     found: dict[str, Any] = {"idle": None, "churn": None}
     if size.idle:
         told(f"{size.idle} idle sandboxes")
         weighed = shed.shed()
         try:
-            found["idle"] = await density.idle(weighed, size.idle)
+            still = await quiet.wait()
+            found["idle"] = await density.idle(weighed, size.idle) | {"quiet": still}
         finally:
             await shed.end(weighed.close)
     if size.churn:
         told(f"{size.churn} cycles on {density.WORKERS} workers")
         cycled = shed.shed()
         try:
-            found["churn"] = await density.churn(cycled, size.churn)
+            still = await quiet.wait()
+            found["churn"] = await density.churn(cycled, size.churn) | {"quiet": still}
         finally:
             await shed.end(cycled.close)
     return found
