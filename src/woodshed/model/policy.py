@@ -1,10 +1,20 @@
-"""SandboxPolicy: what binds a sandbox. Records only; ``sandbox/`` compiles them."""
+"""SandboxPolicy: what binds a sandbox. Records only; ``sandbox/`` compiles them, ``docs/policy.md`` explains them."""
 
 from __future__ import annotations
 
-from pydantic import Field
+import posixpath
+from collections.abc import Iterable
+from typing import Literal
+
+from pydantic import Field, ValidationInfo, field_validator
 
 from woodshed.model.record import Record
+
+Access = Literal["hidden", "read", "write"]
+
+_OWN = ("/proc", "/dev", "/sys")
+"""The sandbox's own; no rule may touch them."""
+_LEAST_OPEN_FILES = 4
 
 
 class Limits(Record):
@@ -20,9 +30,145 @@ class Limits(Record):
     output_bytes: int = Field(default=1_000_000, gt=0, description="kept of each stream of one exec")
     spool_bytes: int = Field(default=0, ge=0, description="of each longer stream, kept on the host's disk")
 
+    @field_validator("open_files")
+    @classmethod
+    def _enough_to_start(cls, value: int) -> int:
+        if value < _LEAST_OPEN_FILES:
+            raise ValueError(f"a command holds its three streams and its program: at least {_LEAST_OPEN_FILES}")
+        return value
+
+
+class DirectoryRule(Record):
+    """What may be done with ``path``, a directory or a file, and all below it. The longest path that matches decides.
+
+    ``hidden``: it is empty. ``read``: nothing below it changes. ``write``: it may change, also inside what is read or
+    hidden. Without a rule everything that the image leaves writable may be written.
+    """
+
+    path: str
+    access: Access
+
+    @field_validator("path")
+    @classmethod
+    def _plain(cls, path: str) -> str:
+        _check_path(path)
+        if beneath(path, _OWN):
+            raise ValueError("/proc, /dev and /sys are the sandbox's own: no rule may touch them")
+        return path
+
+    @field_validator("access")
+    @classmethod
+    def _something_left(cls, access: Access, info: ValidationInfo) -> Access:
+        if access == "hidden" and info.data.get("path") == "/":
+            raise ValueError("'/' cannot be hidden: nothing could run")
+        return access
+
+
+class CommandSet(Record):
+    """Which programs may be started: names, looked up in PATH, or absolute paths.
+
+    ``allow`` is enforced: nothing else can be started. ``deny`` only hides files: a copy, or the same program under
+    another name, runs. At most one of the two is given.
+    """
+
+    allow: tuple[str, ...] | None = None
+    deny: tuple[str, ...] = ()
+
+    @field_validator("allow", "deny")
+    @classmethod
+    def _names(cls, names: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        for name in names or ():
+            if "/" in name:
+                _check_path(name)
+            elif not name or "\0" in name or name in (".", ".."):
+                raise ValueError(f"{name!r} is no program's name")
+        if names is not None and len(set(names)) != len(names):
+            raise ValueError(f"{next(name for name in names if names.count(name) > 1)!r} is given twice")
+        return names
+
+    @field_validator("deny")
+    @classmethod
+    def _one_of_them(cls, deny: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        if deny and info.data.get("allow") is not None:
+            raise ValueError("allow is given too: what it leaves out is denied already")
+        return deny
+
 
 class SandboxPolicy(Record):
-    """What a sandbox may do. Version 0.1 has no network and one set of limits."""
+    """What a sandbox may do. Contradictions are errors here, before anything runs.
+
+    ``env`` is set, and ``env_drop`` left out, of what image and task declare; a single exec may still set its own.
+    ``noexec``: what can be written cannot be executed or mapped as code, and the image's programs and libraries cannot
+    be written. None: exactly where ``commands.allow`` is given. ``privileges``: of user 0; other users have none.
+    """
 
     network: bool = False
     limits: Limits = Limits()
+    directories: tuple[DirectoryRule, ...] = ()
+    commands: CommandSet = CommandSet()
+    env: dict[str, str] = {}
+    env_drop: tuple[str, ...] = ()
+    noexec: bool | None = None
+    privileges: Literal["default", "none"] = "default"
+
+    @field_validator("directories")
+    @classmethod
+    def _each_once(cls, rules: tuple[DirectoryRule, ...]) -> tuple[DirectoryRule, ...]:
+        known: dict[str, Access] = {}
+        for rule in rules:
+            if (access := known.setdefault(rule.path, rule.access)) != rule.access:
+                raise ValueError(f"{rule.path} is both {access} and {rule.access}")
+        return tuple(rule for rule in rules if known.pop(rule.path, None))
+
+    @field_validator("commands")
+    @classmethod
+    def _in_sight(cls, commands: CommandSet, info: ValidationInfo) -> CommandSet:
+        for name in commands.allow or ():
+            if name.startswith("/") and access_of(name, info.data.get("directories", ())) == "hidden":
+                raise ValueError(f"{name} is allowed, but a rule of directories hides it")
+        return commands
+
+    @field_validator("env")
+    @classmethod
+    def _variables(cls, env: dict[str, str]) -> dict[str, str]:
+        _check_variables(env)
+        if odd := [name for name, value in env.items() if "\0" in value]:
+            raise ValueError(f"the value of {odd[0]!r} holds a NUL")
+        return env
+
+    @field_validator("env_drop")
+    @classmethod
+    def _not_set_too(cls, names: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        _check_variables(names)
+        if both := [name for name in names if name in info.data.get("env", {})]:
+            raise ValueError(f"{both[0]!r} is set by env too")
+        return names
+
+    @property
+    def writable_is_noexec(self) -> bool:
+        """``noexec`` as it holds: where it is not given, an allow set decides."""
+        return self.commands.allow is not None if self.noexec is None else self.noexec
+
+
+def access_of(path: str, rules: Iterable[DirectoryRule]) -> Access | None:
+    """What the longest rule that matches ``path`` says; None where none does."""
+    matching = [rule for rule in rules if beneath(path, (rule.path,))]
+    return max(matching, key=lambda rule: len(rule.path)).access if matching else None
+
+
+def beneath(path: str, parents: Iterable[str]) -> bool:
+    """Whether ``path`` is one of ``parents`` or lies below it; both normalised."""
+    return any(path == parent or path.startswith(parent.rstrip("/") + "/") for parent in parents)
+
+
+def _check_path(path: str) -> None:
+    if not path.startswith("/"):
+        raise ValueError(f"{path!r} is not absolute")
+    if "\0" in path or posixpath.normpath(path) != path or path.startswith("//"):
+        raise ValueError(f"{path!r} is not normal: say it without '..', '.', '//' or a '/' at its end")
+
+
+def _check_variables(names: Iterable[str]) -> None:
+    for name in names:
+        if not name or "=" in name or "\0" in name:
+            raise ValueError(f"{name!r} is no variable's name")

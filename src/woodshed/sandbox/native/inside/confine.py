@@ -1,6 +1,6 @@
-"""What user commands may not do: capabilities, no_new_privs and a seccomp deny list, applied once in PID 1.
+"""What user commands may not do: capabilities, no_new_privs, Landlock and a seccomp deny list, applied once in PID 1.
 
-Everything a sandbox runs is a child of PID 1 and inherits all three, so an exec costs none of it again.
+Everything a sandbox runs is a child of PID 1 and inherits them all, so an exec costs none of it again.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import struct
 from collections.abc import Sequence
 
 from woodshed.sandbox.native.inside import syscalls
+from woodshed.sandbox.native.inside.landlock import Ruleset
 
 # include/uapi/linux/capability.h: what root of a box needs to install and own files, and to change user. No SETPCAP,
 # MKNOD, NET_RAW, SYS_CHROOT, SETFCAP, AUDIT_WRITE, which Docker also leaves.
@@ -18,6 +19,9 @@ KEPT_CAPABILITIES = {
     "NET_BIND_SERVICE": 10,
 }
 _KEPT_MASK = sum(1 << capability for capability in KEPT_CAPABILITIES.values())
+_SETPCAP = 8
+"""PID 1's own, to empty the bounding set of other users' commands. No command can have it: no bounding set holds it."""
+_NOROOT_LOCKED = 1 | 2  # include/uapi/linux/securebits.h: user 0 gains nothing by an exec, for good
 
 _AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _X32_BIT = 0x40000000
@@ -41,6 +45,8 @@ _DENIED: dict[str, tuple[int, int | None]] = {
     "nfsservctl": (180, 42), "lookup_dcookie": (212, 18), "vhangup": (153, 58), "fanotify_init": (300, 262),
     "move_pages": (279, 239), "migrate_pages": (256, 238), "mbind": (237, 235), "set_mempolicy": (238, 237),
 }
+# Of a sealed box: files that no mount holds, and so neither noexec nor Landlock reaches. ENOSYS: programs know others.
+_UNMOUNTED: dict[str, tuple[int, int]] = {"memfd_create": (319, 279), "memfd_secret": (447, 447)}
 # Calls whose arguments decide.
 _CLONE, _UNSHARE, _IOCTL, _SOCKET, _PRLIMIT = (56, 220), (272, 97), (16, 29), (41, 198), (302, 261)
 _CLONE3 = 435
@@ -62,10 +68,11 @@ def denied(machine: str) -> dict[str, int]:
     return _DENIED_COMMON | {name: number for name, number in own.items() if number is not None}
 
 
-def program(machine: str) -> bytes:
+def program(machine: str, *, sealed: bool = False) -> bytes:
     """The filter as BPF. Unknown machines are refused (KeyError): a wrong table would protect nothing.
 
     A foreign architecture or an x32 call kills; clone3 is ENOSYS, as its flags cannot be read, and libc falls back.
+    ``sealed``: there are no files but those of mounts.
     """
     column = 0 if machine == "x86_64" else 1
     refuse, code = _ERRNO | errno.EPERM, [(_LOAD, 0, 0, _ARCH), (_EQUAL, 1, 0, _AUDIT_ARCH[machine]), _ret(_KILL)]
@@ -74,7 +81,9 @@ def program(machine: str) -> bytes:
         code += [(_AT_LEAST, 0, 1, _X32_BIT), _ret(_KILL)]
     for number in sorted(denied(machine).values()):
         code += _when(number, [_ret(refuse)])
-    code += _when(_CLONE3, [_ret(_ERRNO | errno.ENOSYS)])
+    missing = [_CLONE3, *(pair[column] for pair in _UNMOUNTED.values())] if sealed else [_CLONE3]
+    for number in missing:
+        code += _when(number, [_ret(_ERRNO | errno.ENOSYS)])
     # The low byte of clone's flags is a signal number; in unshare's, 0x80 is CLONE_NEWTIME.
     for call, flags in ((_CLONE, syscalls.NAMESPACES), (_UNSHARE, syscalls.NAMESPACES | 0x80)):
         code += _when(call[column], [_argument(0), (_ANY_BIT, 0, 1, flags), _ret(refuse), _ret(_ALLOW)])
@@ -103,27 +112,40 @@ def _when(value: int, body: Sequence[Instruction]) -> list[Instruction]:
     return [(_EQUAL, 0, len(body), value), *body]
 
 
-def _dropped() -> list[int]:
+def _last() -> int:
     try:
         with open("/proc/sys/kernel/cap_last_cap", "rb") as file:  # noqa: PTH123 (no pathlib in this process)
-            last = int(file.read())
+            return int(file.read())
     except OSError:
-        last = 40  # CAP_CHECKPOINT_RESTORE, of Linux 5.9; a higher one would be refused below
-    return [capability for capability in range(last + 1) if not _KEPT_MASK >> capability & 1]
+        return 40  # CAP_CHECKPOINT_RESTORE, of Linux 5.9; a higher one would be refused below
 
 
-_DROPPED = _dropped()
+_ALL = range(_last() + 1)
+_OTHERS = [capability for capability in _ALL if not _KEPT_MASK >> capability & 1]
 
 
-def drop_capabilities() -> None:
-    """Keep :data:`KEPT_CAPABILITIES` alone, in every set; nothing can be regained."""
-    for capability in _DROPPED:
+def drop_capabilities(*, every: bool = False) -> None:
+    """Commands of user 0 get :data:`KEPT_CAPABILITIES` alone, or none if ``every`` one is dropped; nothing is regained.
+
+    This process keeps them, and what it takes to drop those of other users' commands.
+    """
+    for capability in _ALL if every else _OTHERS:
         syscalls.prctl(syscalls.PR_CAPBSET_DROP, capability)
-    syscalls.set_capabilities(_KEPT_MASK)
+    if every:
+        syscalls.prctl(syscalls.PR_SET_SECUREBITS, _NOROOT_LOCKED)
+    syscalls.set_capabilities(_KEPT_MASK | 1 << _SETPCAP)
 
 
-def confine(filter_program: bytes) -> None:
-    """Drop capabilities, set no_new_privs and load the filter, for this process and all it will start."""
-    drop_capabilities()
+def empty_bounding_set() -> None:
+    """No exec gives a capability any more: for commands of users other than 0, who have none to begin with."""
+    for capability in KEPT_CAPABILITIES.values():
+        syscalls.prctl(syscalls.PR_CAPBSET_DROP, capability)
+
+
+def confine(filter_program: bytes, ruleset: Ruleset | None = None, *, unprivileged: bool = False) -> None:
+    """Drop capabilities, set no_new_privs, load ``ruleset`` and the filter, for this process and all it will start."""
+    drop_capabilities(every=unprivileged)
     syscalls.prctl(syscalls.PR_SET_NO_NEW_PRIVS, 1)
+    if ruleset is not None:
+        ruleset.restrict()
     syscalls.load_filter(filter_program)
