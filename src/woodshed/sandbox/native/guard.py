@@ -1,0 +1,337 @@
+"""Holds boxes to the limits that no mechanism of the kernel holds: looks while their commands run, one timer an engine.
+
+- **Disk** (``disk_mb``, ``files``): a look at the host's free space every 50 ms tells whether a box can have come near
+  its limit; only then its changes are counted. Over the limit, what it runs is killed (first its commands, then, if
+  something else goes on writing, everything), and the sandbox stays, so that files can be deleted. As long as it is
+  over, whatever makes it larger is killed as well.
+- **The host's reserve**: where the host has almost no room left, a box that is within its limit and writes is ended.
+  That is the environment's fault: SandboxDied says so, and its attempt is tried again.
+- **Memory and CPU** (``memory_mb``, ``cpus``) where no cgroup holds them: the largest process of a box over its memory
+  is killed; one that used more than its time stands still (SIGSTOP) until it is even again.
+- **Wall time** (``wall_s``): the sandbox ends.
+
+Nothing is looked at while nothing runs. What is missed between two looks: ``docs/limits.md``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Coroutine
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from woodshed.errors import SandboxDied
+from woodshed.sandbox.native import disk, processes
+from woodshed.sandbox.native.disk import Room, Used
+from woodshed.sandbox.native.link import Link, World, children
+
+_LOOK_S, _SOON_S, _ANYWAY_S = 0.05, 0.01, 2.0
+"""Between two looks; where the room falls fast; and how long a box runs until it is counted without a sign."""
+_WALKS = 2
+_SHARE, _CALM_SHARE = 4, 50
+"""Counting a box again waits this many times as long as counting took: when there is a sign, and when there is none."""
+_STRIKE_S = 5.0
+_RESERVE_BYTES, _RESERVE_FILES, _RESERVE_SHARE = 1 << 30, 10_000, 20
+"""The host keeps this, or a twentieth of its disk where that is less."""
+_WRITER_BYTES, _WRITER_FILES = 1 << 20, 256
+"""A box that grew by less between two looks is not what fills the host's disk."""
+_DOOM_S = 1.0
+_BURST_S, _LONGEST_PAUSE_S = 0.1, 1.0
+
+
+@dataclass(slots=True)
+class Watched:
+    """One box and what was last seen of it."""
+
+    world: World
+    link: Link
+    used: Used | None = None
+    room: Room | None = None
+    """When it was last counted, or began to run."""
+    unseen: tuple[int, int] = (0, 0)
+    """Bytes and files that the host lost while it ran, since it was last counted and before ``room``."""
+    since: float = 0.0
+    took_s: float = 0.0
+    allowed: tuple[int, int] = (0, 0)
+    """Bytes and files it was left with after a limit was reached."""
+    struck_at: float = float("-inf")
+    settling: bool = False
+    looking: bool = False
+    polling: bool = False
+    paused: bool = False
+    cpu: tuple[float, float] | None = None
+    """Seconds used, and when that was seen."""
+    tokens_s: float = 0.0
+    peak_bytes: int = 0
+    """Of memory, where that is polled."""
+    wall: asyncio.TimerHandle | None = None
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """Bytes and files it may have now."""
+        limits = self.world.limits
+        return max(limits.disk_mb << 20, self.allowed[0]), max(limits.files, self.allowed[1])
+
+    @property
+    def slack(self) -> tuple[int, int]:
+        """What it may have beyond: directories take room, too, and overlayfs has entries of its own."""
+        limits = self.world.limits
+        return min(max((limits.disk_mb << 20) // 16, 64 << 10), 4 << 20), limits.files // 64 + 32
+
+    @property
+    def polls_memory(self) -> bool:
+        """No cgroup holds its memory limit."""
+        return self.world.limits.memory_mb is not None and not self.world.groups.holds("memory")
+
+    @property
+    def polls_cpu(self) -> bool:
+        """No cgroup holds its CPU limit."""
+        return self.world.limits.cpus is not None and not self.world.groups.holds("cpu")
+
+    def sign(self, room: Room) -> float:
+        """How near the host's loss is to what would make a count due: 1 and more is due."""
+        if self.settling:
+            return 1.0
+        return max(loss / near for loss, near in zip(self._lost(room), self.near(), strict=True))
+
+    def near(self) -> tuple[int, int]:
+        """Bytes and files after which it is counted again: half of what it has left, so that few counts lead there."""
+        had = (self.used.bytes, self.used.files) if self.used else (0, 0)
+        bytes_, files = (max((bound - has) // 2, slack)
+                         for bound, has, slack in zip(self.bounds, had, self.slack, strict=True))
+        return bytes_, files
+
+    def due(self, room: Room, now: float, *, low: bool) -> bool:
+        """Whether it is to be counted now; ``low`` is the host's room."""
+        if low or self.sign(room) >= 1.0:
+            return now - self.since >= _SHARE * self.took_s
+        return now - self.since >= max(_ANYWAY_S, _CALM_SHARE * self.took_s)
+
+    def rest(self, room: Room) -> None:
+        """Nothing of it runs: what the host loses from now on is not its doing."""
+        self.unseen, self.room = self._lost(room), None
+
+    def _lost(self, room: Room) -> tuple[int, int]:
+        before = self.room or room
+        files = (before.files or 0) - (room.files or 0)
+        return max(0, self.unseen[0] + before.bytes - room.bytes), max(0, self.unseen[1] + files)
+
+    def over(self, used: Used) -> tuple[str, ...]:
+        """The limits that ``used`` is beyond."""
+        bounds, slack = self.bounds, self.slack
+        hits = ("disk_mb",) if used.bytes > bounds[0] + slack[0] else ()
+        return hits + (("files",) if not used.whole or used.files > bounds[1] + slack[1] else ())
+
+    def measure(self) -> Used:
+        """Count. Blocking."""
+        at_most = self.bounds[1] + self.slack[1] + 1
+        found = disk.used(self.world.folder, at_most=at_most)
+        with suppress(OSError):
+            open_only = disk.nameless(processes.descendants(self.link.pid), disk.blocks(self.world.folder))
+            return Used(found.bytes + open_only, found.files, found.whole)
+        return found
+
+    def mark(self, hits: tuple[str, ...]) -> None:
+        """Every command that runs is told which limits were reached."""
+        for told in self.link.running.values():
+            told += [hit for hit in hits if hit not in told]
+
+
+class Guard:
+    """Watches the boxes of one engine."""
+
+    def __init__(self, home: Path, reserve_bytes: int | None = None) -> None:
+        """``home`` lies on the file system the boxes fill. It keeps ``reserve_bytes``; by default a gibibyte or 5 %."""
+        self._home, self._reserve = home, reserve_bytes
+        self._room: Room | None = None
+        self._boxes: dict[str, Watched] = {}
+        self._active: dict[str, Watched] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._walks = asyncio.Semaphore(_WALKS)
+        self._doomed_at = float("-inf")
+
+    def add(self, world: World, link: Link) -> None:
+        """Watch a box from now on, until it is removed."""
+        watched = self._boxes[world.id] = Watched(world, link)
+        link.busy = partial(self._busy, world.id, watched)
+        if (wall_s := world.limits.wall_s) is not None:
+            watched.wall = asyncio.get_running_loop().call_later(
+                wall_s, link.doom, f"its wall time of {wall_s:g} s is over (limits.wall_s)")
+
+    def remove(self, ident: str) -> None:
+        """Watch a box no longer. Idempotent."""
+        self._active.pop(ident, None)
+        watched = self._boxes.pop(ident, None)
+        if watched is not None and watched.wall is not None:
+            watched.wall.cancel()
+
+    async def close(self) -> None:
+        """Watch nothing any more. Idempotent."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _busy(self, ident: str, watched: Watched) -> None:
+        """Something starts in a box. On the hot path: a look at the clock and the disk at most every 50 ms."""
+        if ident in self._active:
+            return
+        if self._timer is None:
+            self._look_at_room()
+            self._arm(_LOOK_S)
+        self._active[ident] = watched
+        watched.room, watched.since, watched.cpu = self._room, time.monotonic(), None
+
+    def _arm(self, after_s: float) -> None:
+        self._timer = asyncio.get_running_loop().call_later(after_s, self._tick)
+
+    def _look_at_room(self) -> None:
+        with suppress(OSError):
+            self._room = disk.room(self._home)
+
+    def _tick(self) -> None:
+        self._timer = None
+        before = self._room
+        self._look_at_room()
+        room, now, after_s = self._room, time.monotonic(), _LOOK_S
+        if room is None or before is None:
+            return
+        low = self._low(room)
+        falls = before.bytes - room.bytes
+        for ident, watched in list(self._active.items()):
+            if watched.link.dead:
+                del self._active[ident]
+                continue
+            if (watched.polls_memory or watched.polls_cpu) and not watched.polling:
+                watched.polling = True
+                self._begin(self._poll(watched))
+            if not watched.looking and watched.due(room, now, low=low):
+                watched.looking = True
+                self._begin(self._look(watched))
+            elif not watched.looking and not watched.link.running and not children(watched.link.pid):
+                watched.rest(room)
+                del self._active[ident]
+            if watched.settling or (falls > 0 and watched.sign(room) + 2 * falls / watched.near()[0] >= 1.0):
+                after_s = _SOON_S
+        if self._active:
+            self._arm(after_s)
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _low(self, room: Room) -> bool:
+        reserve = min(_RESERVE_BYTES, room.total_bytes // _RESERVE_SHARE) if self._reserve is None else self._reserve
+        few = min(_RESERVE_FILES, room.total_files // _RESERVE_SHARE)
+        return room.bytes < reserve or (room.files is not None and room.files < few)
+
+    # -- disk ----------------------------------------------------------------------------------------------------------
+
+    async def _look(self, watched: Watched) -> None:
+        """Count one box, and act on it."""
+        try:
+            async with self._walks:
+                self._look_at_room()
+                room, started = self._room, time.monotonic()
+                used = await asyncio.to_thread(watched.measure)
+            watched.took_s = time.monotonic() - started
+            before, watched.used = watched.used, used
+            watched.room, watched.since, watched.unseen = room, started, (0, 0)
+            self._judge(watched, used)
+            if room is not None and self._low(room) and before is not None and not watched.over(used):
+                self._spare(watched, room, used.bytes - before.bytes, used.files - before.files)
+        finally:
+            watched.looking = False
+
+    def _judge(self, watched: Watched, used: Used) -> None:
+        hits = watched.over(used)
+        if watched.settling:  # what the killed ones wrote last is no new offence
+            watched.settling = False
+            watched.allowed = (max(watched.allowed[0], used.bytes), max(watched.allowed[1], used.files))
+        elif hits:
+            watched.allowed, watched.settling = (used.bytes, used.files), True
+            self._strike(watched, hits)
+        else:
+            watched.allowed = (min(watched.allowed[0], used.bytes), min(watched.allowed[1], used.files))
+
+    def _strike(self, watched: Watched, hits: tuple[str, ...]) -> None:
+        """Kill what runs: the commands, then, where that was of no use or there is none, everything."""
+        watched.mark(hits)
+        now = time.monotonic()
+        again = now - watched.struck_at < _STRIKE_S
+        watched.struck_at = now
+        with suppress(SandboxDied):
+            if again or not watched.link.running:
+                watched.link.end({"op": "kill_all"})
+            else:
+                for ident in watched.link.running:
+                    watched.link.end({"op": "kill", "target": ident})
+
+    def _spare(self, watched: Watched, room: Room, grew_bytes: int, grew_files: int) -> None:
+        """The host has no room for what this box may have: it ends, one at a time, for that may be enough."""
+        now = time.monotonic()
+        writes = grew_bytes > _WRITER_BYTES or grew_files > _WRITER_FILES
+        if writes and now - self._doomed_at > _DOOM_S:
+            self._doomed_at = now
+            watched.link.doom(f"the host's disk is nearly full ({room.bytes >> 20} MB left below {self._home}), "
+                              "and this sandbox, within its own limit, was filling it")
+
+    # -- memory and CPU without cgroups --------------------------------------------------------------------------------
+
+    async def _poll(self, watched: Watched) -> None:
+        try:
+            below, found, files = await asyncio.to_thread(_sample, watched.link.pid)
+            limits = watched.world.limits
+            if watched.polls_cpu and limits.cpus is not None:
+                self._pace(watched, limits.cpus, found.cpu_s)
+            if watched.polls_memory and limits.memory_mb is not None:
+                bound = limits.memory_mb << 20
+                watched.peak_bytes = max(watched.peak_bytes, min(bound, found.resident_bytes + files))
+                if found.resident_bytes + files > bound and await asyncio.to_thread(
+                        _shrink, watched.link.pid, below, files, bound):
+                    watched.mark(("memory_mb",))
+        finally:
+            watched.polling = False
+
+    def _pace(self, watched: Watched, cpus: float, used_s: float) -> None:
+        """Like the kernel's quota, a tenth of a second at a time: who overdrew stands still until it is even."""
+        now = time.monotonic()
+        if watched.cpu is not None and not watched.paused:
+            gained = cpus * (now - watched.cpu[1]) - (used_s - watched.cpu[0])
+            watched.tokens_s = min(cpus * _BURST_S, watched.tokens_s + gained)
+            if watched.tokens_s < 0:
+                self._pause(watched, min(_LONGEST_PAUSE_S, -watched.tokens_s / cpus))
+        watched.cpu = (used_s, now)
+
+    def _pause(self, watched: Watched, for_s: float) -> None:
+        def resume() -> None:
+            watched.paused = False
+            watched.link.send({"op": "resume"})
+
+        watched.paused = True
+        watched.link.send({"op": "pause"})
+        asyncio.get_running_loop().call_later(for_s, resume)
+
+
+def _sample(first: int) -> tuple[list[int], processes.Sum, int]:
+    below = processes.descendants(first)
+    return below, processes.total(first, below), processes.memory_files_bytes(below)
+
+
+def _shrink(first: int, below: list[int], files: int, bound: int) -> bool:
+    """Kill the largest process of a box that is over ``bound``, shared pages counted once; whether it was. Blocking."""
+    shares = {pid: processes.shares(pid) for pid in below}
+    own = sum(share[0] for share in shares.values())
+    # Memory files are counted where they lie or where they are mapped: the larger is nearer the truth than the sum.
+    if own + max(files, sum(share[1] for share in shares.values())) <= bound:
+        return False
+    processes.kill(max(shares, key=lambda pid: sum(shares[pid])), first)
+    return True
