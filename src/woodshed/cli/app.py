@@ -1,33 +1,87 @@
-"""The Typer application: commands by module, and one place where errors become exit codes."""
+"""The Typer application: commands by module, and one place where errors become exit codes.
+
+A command's module is imported when the command is asked for: all of them together bring database, HTTP client and
+model catalogue, half a second for whoever wants one.
+"""
 
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from collections.abc import Iterator, MutableMapping
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from woodshed import __version__
-from woodshed.cli import bench, doctor, export, model, run, sandbox, show, tasks
 from woodshed.cli.output import emit_json, err, fail
 from woodshed.errors import UsageError, WoodshedError
 
+_COMMANDS = {"run": "run", "show": "show", "trace": "show", "export": "export", "doctor": "doctor"}
+"""Each command and the module here whose function of that name it is."""
+_GROUPS = {
+    "tasks": "Import and list tasks.",
+    "sandbox": "A sandbox by hand.",
+    "model": "Local open-weight models.",
+    "bench": "The published measurements, reproducible.",
+}
+"""Each group of commands, the ``app`` of the module of that name here, and what it is for."""
+
+
+class _Commands(MutableMapping[str, Any]):
+    """Every command by name, its module imported when it is first looked up."""
+
+    def __init__(self) -> None:
+        self._loaded: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._loaded:
+            if name not in set(self):
+                raise KeyError(name)
+            self._loaded[name] = _load(name)
+        return self._loaded[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter((*_COMMANDS, *_GROUPS))
+
+    def __len__(self) -> int:
+        return len(_COMMANDS) + len(_GROUPS)
+
+    def __setitem__(self, name: str, command: Any) -> None:
+        self._loaded[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        raise TypeError(name)
+
+
+def _load(name: str) -> Any:
+    """The command as Typer makes it of its function or its group."""
+    holder = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    module = import_module(f"woodshed.cli.{_COMMANDS.get(name, name)}")
+    if name in _GROUPS:
+        holder.add_typer(module.app, name=name, help=_GROUPS[name])
+    else:
+        holder.command(name)(getattr(module, name))
+    holder.callback()(lambda: None)  # with one, a single command stays a member of a group
+    return typer.main.get_group(holder).commands[name]
+
+
+class _Root(TyperGroup):
+    """The group of all commands, none imported yet."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**{**settings, "commands": _Commands()})
+
+
 app = typer.Typer(
     name="woodshed",
+    cls=_Root,
     help="The place where open-weight agents practise: real tasks, isolated sandboxes, verdicts you can believe.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.command("run")(run.run)
-app.command("show")(show.show)
-app.command("trace")(show.trace)
-app.command("export")(export.export)
-app.command("doctor")(doctor.doctor)
-app.add_typer(tasks.app, name="tasks", help="Import and list tasks.")
-app.add_typer(sandbox.app, name="sandbox", help="A sandbox by hand.")
-app.add_typer(model.app, name="model", help="Local open-weight models.")
-app.add_typer(bench.app, name="bench", help="The published measurements, reproducible.")
 
 
 def _version(wanted: bool) -> None:

@@ -13,7 +13,6 @@ from typing import Annotated, Any
 
 import typer
 import uvloop
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from woodshed import settings
 from woodshed.cli.output import Json, emit_json, err, note, number, out, percent, table
@@ -148,6 +147,8 @@ def _bar() -> Iterator[runs.Progress]:
     if not err.is_terminal:
         yield Lines()
         return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
     columns = (
         BarColumn(bar_width=24), MofNCompleteColumn(), TextColumn("{task.fields[state]}"), TimeRemainingColumn(),
     )  # fmt: skip

@@ -6,19 +6,20 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from woodshed import plugins, settings
 from woodshed.attempt import Parts, run_attempt
 from woodshed.engine.durable import Durable
 from woodshed.engine.lease import Lease, claim
 from woodshed.errors import Cause
-from woodshed.gateway.client import Gateway
-from woodshed.interfaces import Harness, SandboxEngine, Verifier
+from woodshed.interfaces import Harness, ModelClient, SandboxEngine, Verifier
 from woodshed.model import Agent, Attempt, Invalid, Outcome, Run, StopReason, Task
-from woodshed.services.endpoints import Endpoints
 from woodshed.services.home import Home
 from woodshed.store.eventlog import EventLog
+
+if TYPE_CHECKING:
+    from woodshed.gateway.client import Gateway
 
 Finished = Callable[[Outcome], None]
 _INTERRUPTED = Outcome(
@@ -52,7 +53,7 @@ class Crew:
         self._attempts: dict[str, Attempt] = {}
         self._finished: Finished = lambda outcome: None
         self._engine: SandboxEngine
-        self._gateway: Gateway
+        self._gateway: Gateway | None = None
 
     @property
     def executor(self) -> str:
@@ -64,12 +65,8 @@ class Crew:
         try:
             self._engine = plugins.engine(self._run.spec.engine, self._home.path)
             self._stack.push_async_callback(self._engine.close)
-            self._gateway = Gateway()
-            self._stack.push_async_callback(self._gateway.close)
-            endpoints = await self._stack.enter_async_context(
-                Endpoints(self._home.path, self._agents.values(), parallel=self._run.spec.concurrency)
-            )
-            self._agents = {name: endpoints.bound(agent) for name, agent in self._agents.items()}
+            if any(agent.model for agent in self._agents.values()):
+                await self._reach_models()
             await self._durable.start()
             self._stack.push_async_callback(self._durable.close)
         except BaseException:
@@ -81,6 +78,18 @@ class Crew:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._stack.aclose()
+
+    async def _reach_models(self) -> None:
+        """The gateway stands and every model named is reachable; the agents are bound to their addresses."""
+        from woodshed.gateway.client import Gateway  # with the HTTP client 0.1 s, which a run without a model saves
+        from woodshed.services.endpoints import Endpoints
+
+        self._gateway = Gateway()
+        self._stack.push_async_callback(self._gateway.close)
+        endpoints = await self._stack.enter_async_context(
+            Endpoints(self._home.path, self._agents.values(), parallel=self._run.spec.concurrency)
+        )
+        self._agents = {name: endpoints.bound(agent) for name, agent in self._agents.items()}
 
     def take_over(self) -> None:
         """Become the owner of the run; its lost executions are marked. Raises UsageError while its owner lives."""
@@ -107,7 +116,7 @@ class Crew:
             engine=self._engine,
             harness=self._harnesses[agent.name],
             verifier=self._verifier,
-            model=self._gateway.client(agent.model, log.emit, seed=attempt.seed) if agent.model else None,
+            model=self._client(agent, log, attempt.seed),
             blobs=self._home.blobs,
             emit=log.emit,
             slots=self._slots,
@@ -119,3 +128,9 @@ class Crew:
             raise
         if await asyncio.to_thread(log.finish, outcome):
             self._finished(outcome)
+
+    def _client(self, agent: Agent, log: EventLog, seed: int) -> ModelClient | None:
+        if agent.model is None:
+            return None
+        assert self._gateway is not None
+        return self._gateway.client(agent.model, log.emit, seed=seed)
