@@ -1,5 +1,5 @@
 """Commands of a box: started, watched and ended by PID 1, each with all its descendants."""
-# ruff: noqa: PTH123, PTH208, SIM105
+# ruff: noqa: PTH115, PTH123, PTH208, SIM105
 # (This process stays small: neither pathlib nor contextlib is loaded in it.)
 # ruff: noqa: S606
 # (Starting programs is what it is for.)
@@ -7,21 +7,29 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import resource
 import signal
 import socket
+import struct
+import termios
 import time
 from collections.abc import Iterable
 from typing import NoReturn
 
-from woodshed.sandbox.native.inside import files, wire
+from woodshed.sandbox.native.inside import confine, files, wire
 
 # RLIMIT_LOCKS (include/uapi/asm-generic/resource.h) has been without effect since Linux 2.4 and is inherited: its soft
 # value marks which exec a process descends from. A program that sets it hides from a timeout, not from kill_all.
 _MARK = 10
 _UNMARKED = (1 << 62) - 1
 _KILL_FOR_S = 2.0
+_ROUNDS = 100
+INTERRUPT = signal.SIGRTMAX
+"""What makes a session's shell give up its command: it has a trap for it, and nothing else uses it."""
+_ABOVE = 16
+"""Descriptors for a command's odd numbers wait here, where no number lies that a command gets."""
 
 EXIT_NOT_FOUND, EXIT_NOT_RUN = 127, 126
 
@@ -36,7 +44,7 @@ class Commands:
         self.last_mark = 0
         self.operations: dict[str, wire.Operation] = {
             "exec": self._exec, "kill": self._kill, "kill_all": self._kill_all, "pty": self._pty,
-            "extract": self._extract,
+            "signal": self._send_signal,
         }
 
     def reap(self, options: int = os.WNOHANG) -> None:
@@ -60,7 +68,7 @@ class Commands:
                                                          "cpu_s": usage.ru_utime + usage.ru_stime})
 
     def _exec(self, message: wire.Message, fds: list[int]) -> None:
-        self._mark_next(message["id"])
+        self._mark_next(message)
         try:
             if self.groups or message["user"]:
                 pid = os.fork()
@@ -70,13 +78,15 @@ class Commands:
                 pid = _spawn(message, fds)
         except Exception as error:
             _complain(error, fds[-1] if fds else 2)
-            wire.reply(self.channel, message, {"exit": _code(error), "cpu_s": 0.0})
+            full = isinstance(error, OSError) and error.errno == errno.EAGAIN
+            wire.reply(self.channel, message, {"exit": _code(error), "cpu_s": 0.0, "hits": ["pids"] if full else []})
         else:
             self.started(pid, message["id"])
 
-    def _mark_next(self, ident: int) -> None:
-        resource.setrlimit(_MARK, (ident, resource.RLIM_INFINITY))
-        self.last_mark = ident
+    def _mark_next(self, message: wire.Message) -> None:
+        """What is started next descends from ``message``, which may give its own descendants ``marks`` numbers more."""
+        resource.setrlimit(_MARK, (message["id"], resource.RLIM_INFINITY))
+        self.last_mark = max(self.last_mark, message["id"] + message.get("marks", 0))
 
     def started(self, pid: int, ident: int) -> None:
         """The child ``pid`` is the command ``ident``: its end is the answer."""
@@ -85,50 +95,61 @@ class Commands:
     def _pty(self, message: wire.Message, fds: list[int]) -> None:
         """Like exec, on a terminal made in the box's own devpts; the answer carries its master side."""
         master, slave = os.openpty()
-        self._mark_next(message["id"])
-        pid = os.fork()
-        if pid == 0:
-            os.close(master)
-            _become(message, [slave, slave, slave], self.groups, terminal=True)
-        os.close(slave)
-        self.started(pid, message["id"])
         try:
+            # struct winsize (include/uapi/asm-generic/termios.h); the two last are pixels
+            fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("4H", message["rows"], message["columns"], 0, 0))
+            if message["user"]:
+                os.fchown(slave, message["user"], -1)
+            self._mark_next(message)
+            pid = os.fork()
+            if pid == 0:
+                os.close(master)
+                _become(message, [slave, slave, slave], self.groups, terminal=True)
+            self.started(pid, message["id"])
             wire.send(self.channel, {"id": message["id"], "started": pid}, [master])
         finally:
+            os.close(slave)
             os.close(master)
 
-    def _extract(self, message: wire.Message, fds: list[int]) -> None:
-        """Unpack an upload in a child of its own: a large one must not keep us from anything else."""
-        pid = os.fork()
-        if pid == 0:
-            code = 1
+    def _send_signal(self, message: wire.Message, fds: list[int]) -> None:
+        """Signal the process group of the command ``target``, or with ``alone`` itself; nothing where it has ended."""
+        number, leader = message["number"], self.leaders.get(message["target"], 0)
+        if number not in signal.valid_signals():
+            raise OSError(errno.EINVAL, f"no signal has the number {number}")
+        if leader > 1:  # ours and not reaped yet: the number is no other process's
             try:
-                code = files.extract(message, fds)
-            finally:
-                os._exit(code)
-        self.started(pid, message["id"])
+                (os.kill if message.get("alone") else os.killpg)(leader, number)
+            except ProcessLookupError:
+                _signal(leader, number)  # it has not made its group yet
+        wire.reply(self.channel, message, {"ok": 1})
 
     def _kill(self, message: wire.Message, fds: list[int]) -> None:
         """End the command ``target`` and all its descendants, also those that left its session and lost their parent.
 
-        A process belongs to it by its mark (inherited), by its session, or by its parents; a mark never given counts
-        as this one's. Answers when none of them lives. A tree that outgrows us (a fork bomb) takes every process of
-        the box with it.
+        A process belongs to it by its mark (inherited; ``marks`` numbers from the target's on), by its session, or by
+        its parents; a mark never given counts as this one's. Answers when none of them lives. A tree that outgrows us
+        (a fork bomb) takes every process of the box with it. Where the target is one command of a session, the shell
+        ``shell`` is not killed but told to give it up; the answer has its directory.
         """
-        target = message["target"]
+        target, answer = message["target"], wire.Message(ok=1)
+        shell = self.leaders.get(message.get("shell", 0), 0)
+        if shell:
+            answer["cwd"] = _cwd(shell)
+            _signal(shell, INTERRUPT)
         leader, until = self.leaders.get(target, -1), time.monotonic() + _KILL_FOR_S
         rounds = 0
-        while doomed := self._descendants(leader, target):
+        while doomed := self._descendants(leader, range(target, target + 1 + message.get("marks", 0)), shell):
             rounds += 1
-            if rounds > 100 or time.monotonic() > until:
-                _signal(-1)
+            if rounds > _ROUNDS or time.monotonic() > until:
+                if not shell:
+                    _signal(-1)
                 break
             for pid in doomed:
                 _signal(pid)
             self.reap()
-        wire.reply(self.channel, message, {"ok": 1})
+        wire.reply(self.channel, message, answer)
 
-    def _descendants(self, leader: int, mark: int) -> set[int]:
+    def _descendants(self, leader: int, marks: range, shell: int = 0) -> set[int]:
         found: set[int] = set()
         parents: dict[int, int] = {}
         for name in os.listdir("/proc"):
@@ -141,15 +162,18 @@ class Commands:
                     continue
                 parents[pid] = parent
                 own = _mark_of(pid)
-                if leader in (pid, session) or own == mark or (own > self.last_mark and own != _UNMARKED):
+                if leader in (pid, session) or own in marks or (own > self.last_mark and own != _UNMARKED):
                     found.add(pid)
             except (OSError, ValueError, IndexError):
                 continue  # it ended while we looked
+        if shell and shell not in found:
+            found.update(pid for pid, parent in parents.items() if parent == shell)  # it marks no command of its own
+        found.discard(shell)
         grown = True
         while grown:
             grown = False
             for pid, parent in parents.items():
-                if parent in found and pid not in found:
+                if parent in found and pid not in found and pid != shell:
                     found.add(pid)
                     grown = True
         return found
@@ -161,11 +185,20 @@ class Commands:
         wire.reply(self.channel, message, {"ok": 1})
 
 
-def _signal(pid: int) -> None:
+def _signal(pid: int, number: int = signal.SIGKILL) -> None:
     try:
-        os.kill(pid, signal.SIGKILL)
+        os.kill(pid, number)
     except (ProcessLookupError, PermissionError):
         pass  # it is gone
+
+
+def _cwd(pid: int) -> str:
+    """Where a process is; empty where we may not know (it is another user's) or it has no place any more."""
+    try:
+        path = os.readlink(f"/proc/{pid}/cwd")
+    except OSError:
+        return ""
+    return "" if path.endswith(" (deleted)") else path
 
 
 def _stat(pid: int) -> tuple[str, int, int]:
@@ -190,18 +223,25 @@ def _spawn(message: wire.Message, fds: list[int]) -> int:
     We enter its directory for that: we need none of our own. Raises OSError where it cannot be run.
     """
     _enter(message["cwd"])
-    actions = [(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in _streams(fds)]
-    argv, env = message["argv"], message["env"]
-    refused: OSError = FileNotFoundError(2, "command not found", argv[0])
-    for path in _candidates(argv[0], env):
-        try:
-            return os.posix_spawn(path, argv, env, file_actions=actions, setsid=True)
-        except (FileNotFoundError, NotADirectoryError):
-            if path == argv[0]:
-                raise
-        except PermissionError as error:
-            refused = error
-    raise refused
+    numbers = message.get("at")
+    held = _lifted(fds) if numbers is not None else []
+    try:
+        pairs = _streams(fds) if numbers is None else zip(numbers, held, strict=True)
+        actions = [(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in pairs]
+        argv, env = message["argv"], message["env"]
+        refused: OSError = FileNotFoundError(2, "command not found", argv[0])
+        for path in _candidates(argv[0], env):
+            try:
+                return os.posix_spawn(path, argv, env, file_actions=actions, setsid=True)
+            except (FileNotFoundError, NotADirectoryError):
+                if path == argv[0]:
+                    raise
+            except PermissionError as error:
+                refused = error
+        raise refused
+    finally:
+        for fd in held:
+            os.close(fd)
 
 
 def _become(message: wire.Message, fds: list[int], groups: list[int], *, terminal: bool = False) -> NoReturn:
@@ -213,9 +253,11 @@ def _become(message: wire.Message, fds: list[int], groups: list[int], *, termina
         os.setsid()
         if terminal:
             files.take_terminal(fds[0])
-        for number, fd in _streams(fds):
+        numbers = message.get("at")
+        for number, fd in _streams(fds) if numbers is None else zip(numbers, _lifted(fds), strict=True):
             os.dup2(fd, number)
         if user := message["user"]:
+            confine.empty_bounding_set()
             os.setgroups([])
             os.setresgid(user, user, user)
             os.setresuid(user, user, user)
@@ -235,6 +277,11 @@ def _become(message: wire.Message, fds: list[int], groups: list[int], *, termina
         _complain(error, 2)
     finally:
         os._exit(code)
+
+
+def _lifted(fds: list[int]) -> list[int]:
+    """Copies where no number is that the command is to have them at."""
+    return [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _ABOVE) for fd in fds]
 
 
 def _streams(fds: list[int]) -> Iterable[tuple[int, int]]:
