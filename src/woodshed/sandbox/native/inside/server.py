@@ -8,18 +8,19 @@ first process (PID 1 of its own namespaces) serves it from then on, and the fork
 
 from __future__ import annotations
 
-import fcntl
 import gc
 import os
 import resource
 import signal
 import socket
-import struct
 from typing import Any
 
-from woodshed.sandbox.native.inside import confine, init, mounts, syscalls, wire
+from woodshed.sandbox.native.inside import confine, init, mounts, rebase, syscalls, wire
+from woodshed.sandbox.native.inside.networks import Networks
 
 _OPEN_FILES = 65536
+_NAMESPACES = syscalls.NAMESPACES & ~syscalls.CLONE_NEWNET
+"""The network's is there before: see networks.py."""
 
 
 def main(channel_fd: int, dev: str, privileged: bool) -> None:
@@ -42,7 +43,10 @@ def main(channel_fd: int, dev: str, privileged: bool) -> None:
         message, fds = wire.receive(channel)
         if message is None:
             os._exit(0)
-        server.create(message, fds[0])
+        if message.get("op") == "rebase":
+            rebase.begin(message, fds, privileged)
+        else:
+            server.create(message, fds[0])
 
 
 def _settle() -> None:
@@ -90,19 +94,26 @@ class Server:
     def __init__(self, channel: socket.socket, dev: str, privileged: bool) -> None:
         self.channel, self.dev, self.privileged = channel, dev, privileged
         self.filter = confine.program(syscalls.MACHINE)
+        self.networks = Networks()
 
     def create(self, plan: dict[str, Any], box_fd: int) -> None:
         """Fork the box's first process and hand it its mounts; the engine gets its pidfd or an error."""
         box = socket.socket(fileno=box_fd)
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ends = [box]
         held: list[int] = []
         try:
             # Opened out here: what counts when a process is moved is who opened the file.
             held += (groups := [os.open(path + "/cgroup.procs", os.O_WRONLY) for path in plan["cgroups"]])
-            pid, pidfd = syscalls.clone(syscalls.NAMESPACES)
+            held.append(network := self.networks.enter())
+            # In the new namespace: the one before must not hold a socket of ours.
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            ends += ours, theirs
+            pid, pidfd = syscalls.clone(_NAMESPACES)
             if pid == 0:
+                os.close(network)
                 self._become_box(plan, box, ours, theirs, groups)
             held.append(pidfd)
+            self.networks.lend(network, pidfd)
             theirs.close()
             wire.send(box, {"pid": pid}, [pidfd])
             self._equip(plan, pid, ours, held)
@@ -111,7 +122,7 @@ class Server:
         finally:
             for fd in held:
                 os.close(fd)
-            for end in (ours, theirs, box):
+            for end in ends:
                 end.close()
 
     def _equip(self, plan: dict[str, Any], pid: int, ours: socket.socket, held: list[int]) -> None:
@@ -132,6 +143,7 @@ class Server:
         """Never returns: the box's first process ends here, whatever happens."""
         try:
             self.channel.close()
+            self.networks.forget()
             ours.close()
             message, fds = wire.receive(theirs)
             theirs.close()
@@ -142,7 +154,6 @@ class Server:
             os.setresgid(0, 0, 0)
             os.setresuid(0, 0, 0)
             socket.sethostname("sandbox")
-            _loopback_up()
             mounts.build(plan, fds)
             init.serve(plan, box, groups, self.filter)
         except BaseException as error:
@@ -156,9 +167,3 @@ def _report(box: socket.socket, error: BaseException) -> None:
         wire.send(box, {"error": f"{type(error).__name__}: {error}"})
     except OSError:
         pass  # the engine is gone, and so are we
-
-
-def _loopback_up() -> None:
-    # SIOCSIFFLAGS with IFF_UP | IFF_RUNNING: include/uapi/linux/sockios.h, if.h
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
-        fcntl.ioctl(control, 0x8914, struct.pack("16sH14x", b"lo", 1 | 64))

@@ -30,12 +30,13 @@ NAMESPACES = (
 # include/uapi/linux/mount.h
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT, MS_BIND, MS_REC = 1, 2, 4, 8, 32, 4096, 16384
 MS_SLAVE, MNT_DETACH = 1 << 19, 2
-ATTR_RDONLY, ATTR_NOSUID, ATTR_NODEV, ATTR_IDMAP = 1, 2, 4, 0x00100000
+ATTR_RDONLY, ATTR_NOSUID, ATTR_NODEV, ATTR_NOEXEC, ATTR_IDMAP = 1, 2, 4, 8, 0x00100000
 AT_FDCWD, AT_EMPTY_PATH, AT_RECURSIVE, AT_SYMLINK_NOFOLLOW = -100, 0x1000, 0x8000, 0x100
 _OPEN_TREE_CLONE, _MOVE_MOUNT_F_EMPTY_PATH, _MOVE_MOUNT_T_SYMLINKS = 1, 4, 0x10
 RESOLVE_NO_MAGICLINKS, RESOLVE_NO_SYMLINKS, RESOLVE_BENEATH = 0x02, 0x04, 0x08
 # include/uapi/linux/prctl.h
 PR_SET_DUMPABLE, PR_SET_NAME, PR_SET_SECCOMP, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 4, 15, 22, 24, 38
+PR_SET_SECUREBITS = 28
 _SIGCHLD, _CAPABILITY_VERSION_3 = 17, 0x20080522
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -98,6 +99,12 @@ def unshare(flags: int) -> None:
         raise _fail("unshare")
 
 
+def setns(fd: int, kind: int) -> None:
+    """Enter the namespace ``fd`` of this ``kind`` (a CLONE_NEW flag)."""
+    if _libc.setns(ctypes.c_int(fd), ctypes.c_int(kind)):
+        raise _fail("setns")
+
+
 def mount(source: str | None, target: str, kind: str | None, flags: int = 0, data: str | None = None) -> None:
     """mount(2)."""
     if _libc.mount(source and source.encode(), target.encode(), kind and kind.encode(), flags, data and data.encode()):
@@ -125,9 +132,9 @@ def tree(path: str, *, recursive: bool = False) -> int:
     return fd
 
 
-def set_attributes(fd: int, attributes: int, *, userns: int = 0, recursive: bool = False) -> None:
-    """Add mount attributes to a detached clone; with ``userns`` its owners are mapped as in that namespace."""
-    how = _MountAttr(attributes | (ATTR_IDMAP if userns else 0), 0, 0, userns)
+def set_attributes(fd: int, attributes: int, *, clear: int = 0, userns: int = 0, recursive: bool = False) -> None:
+    """Add and ``clear`` attributes of a mount; with ``userns`` a detached one's owners are mapped as in that namespace."""
+    how = _MountAttr(attributes | (ATTR_IDMAP if userns else 0), clear, 0, userns)
     flags = AT_EMPTY_PATH | (AT_RECURSIVE if recursive else 0)
     if _mount_setattr(NUMBERS["mount_setattr"], fd, b"", flags, ctypes.byref(how), 32) < 0:
         raise _fail("mount_setattr")
@@ -138,6 +145,12 @@ def attach(fd: int, target: str) -> None:
     flags = _MOVE_MOUNT_F_EMPTY_PATH | _MOVE_MOUNT_T_SYMLINKS
     if _move_mount(NUMBERS["move_mount"], fd, b"", AT_FDCWD, os.fsencode(target), flags) < 0:
         raise _fail(f"move_mount at {target}")
+
+
+def move(source: bytes, target: bytes) -> None:
+    """Move what is mounted at ``source`` to ``target``, with all that is mounted in it; no links are followed."""
+    if _move_mount(NUMBERS["move_mount"], AT_FDCWD, source, AT_FDCWD, target, 0) < 0:
+        raise _fail(f"move_mount {os.fsdecode(source)}")
 
 
 def open_resolved(directory: int, path: str, flags: int, mode: int, resolve: int) -> int:
