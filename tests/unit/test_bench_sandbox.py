@@ -15,9 +15,7 @@ import pytest
 from kit import leftovers, woodshed
 from nobody import as_nobody, environment, python_for_all
 from woodshed.errors import EnvironmentFault, UsageError
-from woodshed.model import Limits
-from woodshed.sandbox.native import cgroups
-from woodshed.services.benching import figures, raw, root, sandbox
+from woodshed.services.benching import figures, left, raw, root, sandbox
 from woodshed.services.benching.density import idle
 from woodshed.services.benching.external import External
 from woodshed.services.benching.rounds import Quiet, Samples, quantile, take
@@ -171,18 +169,22 @@ async def test_the_raw_limit_leaves_its_folder_as_it_was(tmp_path: Path) -> None
     assert {path.name for path in (tmp_path / "raw").iterdir()} == {"raw", "raw.c"}
 
 
-async def test_leftovers_are_seen(tmp_path: Path) -> None:
-    """A living engine's processes, cgroups and folder are named: an empty list means that somebody looked."""
+async def test_leftovers_are_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A living engine's processes and folder and a cgroup of its name are told: an empty list means somebody looked."""
     bench = sandbox._Engine("native", tmp_path / "home", root.make(tmp_path / "root"))
-    shed = bench.shed(Limits(memory_mb=64))
+    monkeypatch.setattr(left, "_GROUPS", tmp_path / "cgroup")
+    shed = bench.shed()
     try:
         await shed.exec(1)
         bench.traces.note()
+        [instance] = bench.traces.instances
+        group = tmp_path / "cgroup" / "memory" / "woodshed" / instance
+        group.mkdir(parents=True)
         found = bench.traces.left()
         assert sum(line.startswith("process") for line in found) == 2  # the fork server and the box
-        assert sum(line.startswith("directory") for line in found) == 1
-        if cgroups.control().parents:
-            assert any(line.startswith("cgroup") for line in found)
+        assert f"cgroup {group}" in found
+        assert f"directory {tmp_path}/home/sandboxes/{instance}" in found
+        group.rmdir()
     finally:
         await shed.close()
     assert bench.traces.left() == []

@@ -28,6 +28,9 @@ def make(root: Path) -> Path:
         _copy(Path(found), root / "bin" / name)
         for library in _libraries(found):
             _copy(library, root / str(library).lstrip("/"))
+    # Without it the loader tries a dozen places for each library, in every sandbox of every engine.
+    if (cache := Path("/etc/ld.so.cache")).is_file():
+        _copy(cache, root / "etc" / "ld.so.cache")
     # Some engines want to know who root is.
     (root / "etc" / "passwd").write_text("root:x:0:0:root:/root:/bin/sh\n")
     (root / "etc" / "group").write_text("root:x:0:\n")
