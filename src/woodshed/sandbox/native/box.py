@@ -34,7 +34,7 @@ class NativeSandbox:
         self.session = Sessions(commands).session
         files, transfer, meter = Files(world, self.link), Transfer(world, self.link), Meter(world, self.link)
         self.read, self.write, self.list, self.stat = files.read, files.write, files.list, files.stat
-        self.upload, self.changes = files.upload, files.changes
+        self.changes, self.upload = files.changes, transfer.upload
         self.download, self.upload_tar = transfer.download, transfer.upload_tar
         self.download_tar, self.watch = transfer.download_tar, transfer.watch
         self.stats, self.freeze, self.thaw = meter.stats, meter.freeze, meter.thaw

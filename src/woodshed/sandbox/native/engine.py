@@ -266,7 +266,7 @@ class NativeEngine:
     @property
     def capabilities(self) -> frozenset[Capability]:
         """What it has on this machine."""
-        return frozenset({"users"} if self._privileged else set())
+        return frozenset({"watch", "users"} if self._privileged else {"watch"})
 
     async def fork(
         self, snapshot: Snapshot, n: int = 1, *, policy: SandboxPolicy | None = None

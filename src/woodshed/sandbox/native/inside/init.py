@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 from woodshed.sandbox.native.inside import confine, files, syscalls, wire
 from woodshed.sandbox.native.inside.commands import EXIT_NOT_RUN, Commands
 from woodshed.sandbox.native.inside.files import Files
+from woodshed.sandbox.native.inside.transfer import Transfers
 
 
 def serve(plan: dict[str, Any], channel: socket.socket, groups: list[int], filter_program: bytes) -> NoReturn:
@@ -72,7 +73,7 @@ class Init:
 
     def __init__(self, channel: socket.socket, commands: Commands, files: Files) -> None:
         self.channel, self.commands = channel, commands
-        self.operations = {**commands.operations, **files.operations}
+        self.operations = {**commands.operations, **files.operations, **Transfers(channel, commands).operations}
 
     def answer(self, message: wire.Message, fds: list[int]) -> None:
         """Do what ``message`` asks. Its descriptors are closed afterwards."""
