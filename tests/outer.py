@@ -1,8 +1,8 @@
 """An outer place for attacks: namespaces of its own with planted targets, where a weakened engine harms nobody.
 
-An attack counts only where it succeeds once its defence is off. Both are tried in the same place, with the same targets:
-the engine as it is, and one whose code was changed at one line or replaced at one name. The place is a process of its
-own (``Place``) that is told which attack to run; nothing of the product knows of any of this.
+An attack counts only where it succeeds once its defence is off. Both are tried in the same place, with the same
+targets: the engine as it is, and one whose code was changed at one line or replaced at one name. The place is a process
+of its own (``Place``) that is told which attack to run; nothing of the product knows of any of this.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from woodshed.sandbox.native.inside import confine, syscalls
 _TESTS = Path(__file__).parent
 _INSIDE = Path(inside.__file__).parent
 _PATIENCE_S = 25.0
+_SPEC, _POLICY = EnvironmentSpec(), SandboxPolicy()
 
 PRELUDE = """
 import ctypes, ctypes.util, errno, fcntl, json, mmap, os, signal, socket, struct, subprocess, sys, time
@@ -84,6 +85,8 @@ Defence = tuple[Patch | Swap, ...]
 class Scene:
     """Where an attack runs: an engine, and the targets."""
 
+    home: Path
+    images: _Images
     engine: NativeEngine
     targets: dict[str, Any]
     attack: Attack
@@ -95,6 +98,10 @@ class Scene:
         box = await self.engine.create(self.attack.spec, self.attack.policy)
         self.boxes.append(box)
         return box
+
+    def another(self) -> NativeEngine:
+        """An engine of the attack's own, that nothing has started yet; the attack closes it."""
+        return NativeEngine(self.home, images=self.images)
 
     async def run(self, script: str, **options: Any) -> str | None:
         """Run ``script`` inside; what it says it got, or None."""
@@ -129,8 +136,8 @@ class Attack:
     act: Act | None = None
     root: str | None = None
     needs: tuple[str, ...] = ()
-    spec: EnvironmentSpec = EnvironmentSpec()
-    policy: SandboxPolicy = SandboxPolicy()
+    spec: EnvironmentSpec = _SPEC
+    policy: SandboxPolicy = _POLICY
 
     async def attempt(self, scene: Scene) -> str | None:
         """What the attack got hold of, or None."""
@@ -265,11 +272,11 @@ async def _serve(home: Path, base: Path) -> None:
                 defences = [part for index in asked["off"] for part in attack.defences[index]]
                 with weakened(defences, base):
                     weak = NativeEngine(home, images=images)
-                    scene = Scene(weak, planted, attack)
+                    scene = Scene(home, images, weak, planted, attack)
                     got = await _attempt(scene)
                     await _within(weak.close())
             else:
-                scene = Scene(engine, planted, attack)
+                scene = Scene(home, images, engine, planted, attack)
                 got = await _attempt(scene)
             _say({"got": got, "said": scene.said})
         except Exception as error:  # whatever it is, the test that asked has to show it

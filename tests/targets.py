@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
 import platform
 import shutil
 import socket
-import stat
 import struct
 import subprocess
 import sys
@@ -15,6 +15,8 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+from woodshed.sandbox.native import cgroups
 
 SECRET = "woodshed-secret-of-the-host"
 MARK = "4242.4242"
@@ -52,16 +54,14 @@ def plant(base: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     told = {
         "secret": str(secret), "fake": str(fake), "bound": str(bound), "word": SECRET, "abstract": name,
         "addresses": ADDRESSES, "ports": PORTS, "pid": process.pid, "mark": MARK,
-        "handle": _handle(secret),
+        "handle": (handle := _handle(secret)),
     }  # fmt: skip
-    return told, _facts(told["handle"])
+    return told, _facts(handle)
 
 
 def _addresses() -> None:
     """Loopback up, with addresses that stand for the metadata service, a machine and one by IPv6."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
-        import fcntl
-
         fcntl.ioctl(control, 0x8914, struct.pack("16sH14x", b"lo", 1 | 64))  # SIOCSIFFLAGS, IFF_UP | IFF_RUNNING
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0) as route:
         for text in ADDRESSES:
@@ -165,10 +165,10 @@ def _facts(handle: str) -> dict[str, Any]:
         "x86-64": "" if x86 else f"this is {platform.machine()}",
         "TIOCSTI": "" if _sysctl("dev/tty/legacy_tiocsti") else "the kernel refuses it (dev.tty.legacy_tiocsti is 0)",
         "io_uring": "the kernel refuses it (kernel.io_uring_disabled)" if _sysctl("kernel/io_uring_disabled") else "",
-        "perf": "the kernel refuses it (kernel.perf_event_paranoid)" if _sysctl("kernel/perf_event_paranoid") > 2 else "",
+        "perf": "" if _sysctl("kernel/perf_event_paranoid") < 3 else "the kernel refuses it (perf_event_paranoid)",
         "IPv6": "" if Path("/proc/net/if_inet6").exists() and _six() else "the kernel has none",
         "vsock": _family(40, 1), "alg": _family(38, 5), "xdp": _family(44, 3), "packet": _family(17, 3),
-        "device": "" if stat.S_ISCHR(os.stat("/dev/zero").st_mode) else "no /dev/zero",
+        "device": "" if Path("/dev/zero").is_char_device() else "no /dev/zero",
         "ia32": _ia32(), "handle": "" if handle else "no file handles here",
         "sysrq": "" if Path("/proc/sysrq-trigger").exists() else "the kernel has no sysrq",
         "cgroups": _cgroups(), "cgroup v1": "" if Path("/sys/fs/cgroup/memory/release_agent").exists() else "version 2",
@@ -181,6 +181,4 @@ def _six() -> bool:
 
 
 def _cgroups() -> str:
-    from woodshed.sandbox.native import cgroups
-
     return "" if "memory" in cgroups.control().parents else "this process may make no memory cgroup: root has them"

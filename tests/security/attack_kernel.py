@@ -12,24 +12,29 @@ def _call(text: str) -> Defence:
     return (Patch(text),)
 
 
+_KINDS = "_NAMESPACES = syscalls.NAMESPACES & ~syscalls.CLONE_NEWNET"
+_UNMAPPED = Patch('held.append(userns := os.open(f"/proc/{pid}/ns/user", os.O_RDONLY))', "userns = 0")
+
+
+def _without(*kinds: str) -> Defence:
+    """Boxes without namespaces of these kinds."""
+    return (Patch(_KINDS, "".join((_KINDS, *(f" & ~syscalls.CLONE_NEW{kind}" for kind in kinds)))),)
+
+
+_MAPPING: Defence = (Patch("            _write_maps(pid, first, first, 65536)\n"), _UNMAPPED)
 # Root of a box becomes root of the host: no user namespace of its own, and so no mapping to write.
-_NAMESPACES = Patch("CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET",
-          "CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWPID | CLONE_NEWNET")
-_MAPPING: Defence = (
-    Patch("            _write_maps(pid, first, first, 65536)\n"),
-    Patch('held.append(userns := os.open(f"/proc/{pid}/ns/user", os.O_RDONLY))', "userns = 0"),
-)  # fmt: skip
-NO_USER_NAMESPACE: Defence = (_NAMESPACES, *_MAPPING)
+NO_USER_NAMESPACE: Defence = (*_without("USER"), *_MAPPING)
+NO_USER_OR_CGROUP_NAMESPACE: Defence = (*_without("USER", "CGROUP"), *_MAPPING)
 # Its ids are the host's, though in a namespace of its own.
-HOSTS_IDS: Defence = (Patch("_write_maps(pid, first, first, 65536)", "_write_maps(pid, 0, 0, 65536)"),
-                      Patch('held.append(userns := os.open(f"/proc/{pid}/ns/user", os.O_RDONLY))', "userns = 0"))
-NO_CGROUP_NAMESPACE: Defence = (
-    Patch(_NAMESPACES.old, _NAMESPACES.new.replace("CLONE_NEWCGROUP | ", "")), *_MAPPING)
+HOSTS_IDS: Defence = (Patch("_write_maps(pid, first, first, 65536)", "_write_maps(pid, 0, 0, 65536)"), _UNMAPPED)
+# The network namespace is the box's, which then has every right over it.
+OWN_NETWORK: Defence = (Patch(_KINDS, "_NAMESPACES = syscalls.NAMESPACES"),)
 CAPABILITIES: Defence = (Patch("    syscalls.set_capabilities(_KEPT_MASK)\n"),
                          Patch("        syscalls.prctl(syscalls.PR_CAPBSET_DROP, capability)", "        pass"))
 MOUNTING: Defence = (Patch('"mount": (165, 40), "umount2": (166, 39)', '"umount2": (166, 39)'),)
 SETTINGS_READ_ONLY: Defence = (Patch(
-    '    syscalls.mount(None, "/proc/sys", None, MS_BIND | MS_REMOUNT | MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC)\n'),)
+    'syscalls.mount(None, "/proc/sys", None, MS_BIND | MS_REMOUNT | MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC)',
+    "pass"),)
 NO_NEW_PRIVILEGES: Defence = (Patch(
     "    drop_capabilities()\n    syscalls.prctl(syscalls.PR_SET_NO_NEW_PRIVS, 1)\n"
     "    syscalls.load_filter(filter_program)\n",
@@ -105,7 +110,6 @@ DEVICE = """
 os.mknod("zero", 0o20666, os.makedev(1, 5))
 hit(len(open("zero", "rb", buffering=0).read(16)))
 """
-WHITEOUT = 'os.mknod("whiteout", 0o20666, os.makedev(0, 0)); hit(os.stat("whiteout"))'
 X32 = """
 pid = os.fork()
 if pid == 0:
@@ -208,7 +212,7 @@ ATTACKS = (
     Attack(1, "a file for the host's root alone", FOR_ROOT, (HOSTS_IDS,), root=ONLY_ROOT_HAS_RANGES),
     # 2: mounts
     Attack(2, "a mount", MOUNT, (MOUNTING, CAPABILITIES)),
-    Attack(2, "the release agent of control groups", RELEASE_AGENT, (MOUNTING, (*CAPABILITIES, *NO_CGROUP_NAMESPACE)),
+    Attack(2, "the release agent of control groups", RELEASE_AGENT, (MOUNTING, (*CAPABILITIES, *NO_USER_OR_CGROUP_NAMESPACE)),
            root=ONLY_ROOT_HAS_RANGES, needs=("cgroup v1",)),
     Attack(2, "another root", CHROOT, (_call('"chroot": (161, 51), '), CAPABILITIES)),
     # 7: privileges
@@ -225,8 +229,8 @@ ATTACKS = (
     # 14: the deny list
     Attack(14, "a user namespace by clone3", CLONE3, ((Patch("_when(_CLONE3, [_ret(_ERRNO | errno.ENOSYS)])",
                                                              "_when(_CLONE3, [_ret(_ALLOW)])"),),)),
-    Attack(14, "calls by x32 numbers", X32, ((Patch("(_AT_LEAST, 0, 1, _X32_BIT), _ret(_KILL)",
-                                                    "(_AT_LEAST, 0, 1, _X32_BIT), _ret(_ALLOW)"),),), needs=("x86-64",)),
+    Attack(14, "calls by x32 numbers", X32, ((Patch(
+        "(_AT_LEAST, 0, 1, _X32_BIT), _ret(_KILL)", "(_AT_LEAST, 0, 1, _X32_BIT), _ret(_ALLOW)"),),), needs=("x86-64",)),
     Attack(14, "calls of the 32-bit table", IA32, ((Patch("(_EQUAL, 1, 0, _AUDIT_ARCH[machine]), _ret(_KILL)",
                                                           "(_EQUAL, 1, 0, _AUDIT_ARCH[machine]), _ret(_ALLOW)"),),),
            needs=("x86-64", "ia32")),
@@ -259,10 +263,10 @@ ATTACKS = (
     Attack(10, "the kernel's ciphers", _socket(38, 5), ((Patch(
         FAMILIES, "for family in (_AF_UNIX, _AF_INET, _AF_INET6, 38)"),),), needs=("alg",)),
     Attack(10, "packets", _socket(17, 3, 0x0300), ((Patch(
-        FAMILIES, "for family in (_AF_UNIX, _AF_INET, _AF_INET6, 17)"),), CAPABILITIES), needs=("packet",)),
+        FAMILIES, "for family in (_AF_UNIX, _AF_INET, _AF_INET6, 17)"),), (*CAPABILITIES, *OWN_NETWORK)), needs=("packet",)),
     Attack(10, "xdp", _socket(44, 3), ((Patch(
-        FAMILIES, "for family in (_AF_UNIX, _AF_INET, _AF_INET6, 44)"),), CAPABILITIES), needs=("xdp",)),
-    Attack(10, "raw IP", _socket(2, 3, 1), (CAPABILITIES,)),
+        FAMILIES, "for family in (_AF_UNIX, _AF_INET, _AF_INET6, 44)"),), (*CAPABILITIES, *OWN_NETWORK)), needs=("xdp",)),
+    Attack(10, "raw IP", _socket(2, 3, 1), (CAPABILITIES, OWN_NETWORK)),
     Attack(10, "the kernel's events", NETLINK, ((Patch("*_when(0, [_ret(_ALLOW)]), _ret(refuse)]  # NETLINK_ROUTE",
                                                        "_ret(_ALLOW)]  # NETLINK_ROUTE"),),)),
 )  # fmt: skip

@@ -1,0 +1,319 @@
+"""Attacks by processes: on the first one, on the engine's patience, on what the machine has, and by outliving us."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+import signal
+import subprocess
+import time
+from contextlib import suppress
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from outer import Attack, Defence, Patch, Scene, Swap
+from woodshed.errors import SandboxDied
+from woodshed.model import EnvironmentSpec, Limits, SandboxPolicy
+from woodshed.sandbox.native import link
+from woodshed.sandbox.native.box import NativeSandbox
+from woodshed.sandbox.native.output import Kept, Pipe
+
+NATIVE = "woodshed.sandbox.native"
+# The kernel clears it, too, for a process that changes its user; off means set.
+DUMPABLE: Defence = (Patch("prctl(syscalls.PR_SET_DUMPABLE, 0)", "prctl(syscalls.PR_SET_DUMPABLE, 1)"),)
+
+
+async def _died(box: NativeSandbox) -> bool:
+    try:
+        await box.list("/")
+    except SandboxDied:
+        return True
+    return False
+
+
+def _alive(mark: str) -> str | None:
+    """A process of the place that has ``mark`` as an argument of its own."""
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            if mark.encode() in path.read_bytes().split(b"\0"):
+                return f"process {path.parent.name} lives"
+    return None
+
+
+# -- 3, 4: the first process -------------------------------------------------------------------------------------------
+
+TRACE_ME = """
+call("ptrace", 0, 0, 0, 0)
+os.kill(os.getpid(), signal.SIGSTOP)
+"""
+MEMORY = """
+first = next(line for line in open("/proc/1/maps") if " rw-p " in line).split("-")[0]
+with open("/proc/1/mem", "rb", buffering=0) as memory:
+    memory.seek(int(first, 16))
+    hit(len(memory.read(100)))
+"""
+DESCRIPTORS = 'hit(any("socket:" in os.readlink("/proc/1/fd/" + fd) for fd in os.listdir("/proc/1/fd")))'
+CHANNEL = """
+pidfd = call("pidfd_open", 1, 0)
+for number in range(3, 30):
+    try:
+        fd = call("pidfd_getfd", pidfd, number, 0)
+        hit(socket.socket(fileno=fd).type == socket.SOCK_SEQPACKET and "the channel to the engine")
+    except OSError:
+        pass
+"""
+COMMAND_LINE = 'hit("native" in open("/proc/1/cmdline").read() and "a path of the host")'
+SEEN = """
+for pid in filter(str.isdigit, os.listdir("/proc")):
+    try:
+        hit(T["mark"] in open(f"/proc/{pid}/cmdline").read().split("\\0") and f"process {pid} of the host")
+    except OSError:
+        pass
+"""
+LIMITED = "import resource; resource.prlimit(1, resource.RLIMIT_CPU, (1, 1)); hit('a limit on the first process')"
+
+
+async def _trace_me(scene: Scene) -> str | None:
+    """Our child is stopped, and we are its tracer: a status that no exit code is made of."""
+    box = await scene.box()
+    with suppress(SandboxDied, TimeoutError):
+        await asyncio.wait_for(scene.run_in(box, TRACE_ME), 2)
+    return "the box is dead" if await _died(box) else None
+
+
+async def _stop_everything(scene: Scene) -> str | None:
+    """A child stopped between its making and its program holds up the first process, which waits for that."""
+    box = await scene.box()
+    await box.start(["python3", "-c", "import os, signal\nwhile True:\n    try: os.kill(-1, signal.SIGSTOP)\n"
+                                      "    except ProcessLookupError: pass"])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(link, "_PATIENCE_S", 0.3)
+        freed = 0
+        with suppress(TimeoutError):
+            for _ in range(1000):  # about one in ten meets the moment, and is freed unless the defence is off
+                freed += (await asyncio.wait_for(box.exec("true", timeout_s=0.05), 1)).seconds > 0.35
+                if freed == 2:
+                    break
+        try:
+            await asyncio.wait_for(box.kill_all(), 3)
+        except TimeoutError:
+            return "nothing ends any more"
+    return None
+
+
+# -- 8: bombs and daemons ----------------------------------------------------------------------------------------------
+
+BOMB = """
+made = 0
+try:
+    for made in range(700):
+        if os.fork() == 0:
+            signal.pause()
+except OSError:
+    pass
+hit(made > 600 and f"{made} processes")
+"""
+
+
+async def _outlive_the_timeout(scene: Scene) -> str | None:
+    box = await scene.box()
+    await box.exec("(setsid sh -c \"trap '' TERM HUP INT; sleep 77.75; sleep 77.75\" &); sleep 60", timeout_s=0.4)
+    return _alive("77.75")
+
+
+async def _outlive_the_sandbox(scene: Scene) -> str | None:
+    box = await scene.box()
+    first = box.pid
+    await box.exec("(setsid sh -c \"trap '' TERM HUP INT; sleep 88.75; sleep 88.75\" &)")
+    with suppress(TimeoutError):
+        await asyncio.wait_for(box.close(), 2)
+    got = _alive("88.75")
+    if got is not None:
+        os.kill(first, signal.SIGKILL)
+    return got
+
+
+# -- 9: using up -------------------------------------------------------------------------------------------------------
+
+ALLOCATE = "held = bytearray(200 << 20); held[::4096] = b'x' * (len(held) // 4096); hit(len(held))"
+FILL = """
+with open(PATH, "wb", buffering=0) as file:
+    for _ in range(32):
+        file.write(bytes(1 << 20))
+hit(os.stat(PATH).st_size == 32 << 20 and "32 MB")
+"""
+ENTRIES = """
+for number in range(1000):
+    open(f"/tmp/{number}", "w").close()
+hit("1000 files")
+"""
+SPARSE = """
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+with open("large", "wb") as file:
+    file.truncate(1 << 30)
+hit("a file of 1 GB")
+"""
+OPEN_FILES = """
+held = []
+try:
+    while len(held) < 900:
+        held.append(os.open("/dev/null", os.O_RDONLY))
+except OSError:
+    pass
+import resource
+resource.setrlimit(resource.RLIMIT_NOFILE, (900, 900))
+hit(len(held) >= 800 and f"{len(held)} open files")
+"""
+SMALL = SandboxPolicy(limits=Limits(disk_mb=8, files=100))
+POOR = SandboxPolicy(limits=Limits(memory_mb=64))
+
+
+async def _fill_memory_with_files(scene: Scene) -> str | None:
+    """Pages of /tmp are charged and no process's: what is killed for them frees nothing."""
+    box = await scene.box()
+    for name in ("one", "two"):
+        with suppress(SandboxDied):
+            await box.exec(f"head -c 200M /dev/zero >/dev/shm/{name}; head -c 200M /dev/zero >/tmp/{name}")
+    return "the box is dead" if await _died(box) else None
+
+
+def _no_groups(*_: Any) -> None:
+    return None
+
+
+# -- 15: output and arguments ------------------------------------------------------------------------------------------
+
+
+async def _flood(scene: Scene) -> str | None:
+    box = await scene.box()
+    result = await box.exec("head -c 30M /dev/zero", output_bytes=1000)
+    return f"{len(result.stdout)} bytes" if len(result.stdout) > 1000 else None
+
+
+class _Everything(Kept):
+    """Output without a bound."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(1 << 40)
+
+
+async def _never_close(scene: Scene) -> str | None:
+    box = await scene.box()
+    started = time.monotonic()
+    await box.exec("sleep 2.5 & echo well")
+    return "waited for a descendant" if time.monotonic() - started > 2 else None
+
+
+def _to_the_end(pipe: Pipe, loop: asyncio.AbstractEventLoop) -> int | None:
+    """What communicate() of subprocess does: read until nobody holds the other end."""
+    waiting = select.poll()
+    waiting.register(pipe.fd, select.POLLIN)
+    while waiting.poll(5000) and os.read(pipe.fd, 1 << 16):
+        pass
+    return None
+
+
+async def _endless_arguments(scene: Scene) -> str | None:
+    box = await scene.box()
+    for argv, env in ((["echo", "x" * 3_000_000], {}), (["true"], {"X": "x" * 3_000_000}), (["\ud800"], {})):
+        with suppress(SandboxDied):
+            await box.exec(argv, env=env)
+    return "the box is dead" if await _died(box) else None
+
+
+# -- 17: variables for others ------------------------------------------------------------------------------------------
+
+
+async def _variables_for_the_engine(scene: Scene) -> str | None:
+    """Variables a task names, and those of whoever started us, stand before the fork server's Python as well."""
+    folder = Path(scene.targets["fake"], "path")
+    folder.mkdir(exist_ok=True)
+    marker = folder / f"ran-{time.monotonic_ns()}"
+    for name in ("sitecustomize", "usercustomize", "json", "ctypes"):
+        (folder / f"{name}.py").write_text(f"open({str(marker)!r}, 'w')\nraise ImportError\n")
+    variables = {"PYTHONPATH": str(folder), "PYTHONSTARTUP": str(folder / "json.py"), "PYTHONHOME": "",
+                 "PYTHONINSPECT": "1", "BASH_ENV": str(folder / "json.py"), "LD_LIBRARY_PATH": str(folder)}
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in variables.items():
+            patch.setenv(name, value)
+        engine = scene.another()
+        try:
+            with suppress(Exception):  # one that loads what we planted may not come up
+                box = await asyncio.wait_for(engine.create(EnvironmentSpec(env=variables), SandboxPolicy()), 5)
+                await box.exec("true")
+        finally:
+            await asyncio.wait_for(engine.close(), 5)
+    return "ran on the host" if marker.exists() else None
+
+
+def _with_variables(argv: list[str], **options: Any) -> Any:
+    options["env"] = dict(os.environ)
+    return subprocess.Popen([word for word in argv if word not in ("-I", "-S")], **options)
+
+
+LAX_PROCESS = SimpleNamespace(Popen=_with_variables, DEVNULL=subprocess.DEVNULL)
+
+ATTACKS = (
+    # 3, 4: the first process
+    Attack(3, "a child that asks to be traced", act=_trace_me, defences=(
+        (Patch('"ptrace": (101, 117), '),), (Patch("            if os.WIFSTOPPED(status):", "            if False:"),))),
+    Attack(4, "memory of the first process", MEMORY, (DUMPABLE,)),
+    Attack(4, "descriptors of the first process", DESCRIPTORS, (DUMPABLE,)),
+    Attack(4, "the channel of the first process", CHANNEL, (DUMPABLE, (Patch('"pidfd_getfd": 438, '),))),
+    Attack(4, "the command line of the first process", COMMAND_LINE, ((Patch(
+        '    syscalls.set_name(b"woodshed-box")\n'),),)),
+    Attack(4, "processes of the host", SEEN, ((Patch(
+        'syscalls.mount("proc", "proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)',
+        'syscalls.mount("/proc", "proc", None, MS_BIND | 16384)'),),)),
+    Attack(4, "a limit on the first process", LIMITED, ((Patch(
+        "    code += _when(_PRLIMIT[column], [_argument(0), *_when(0, [_ret(_ALLOW)]), _ret(refuse)])\n"),),)),
+    # 8: bombs and daemons
+    Attack(8, "a fork bomb", BOMB, (
+        (Patch('    _lower(resource.RLIMIT_NPROC, plan["pids"] + 1)  # and ourselves\n'),),
+        (Patch('    _bound_pids(plan["pid_max"])\n'),)),
+           policy=SandboxPolicy(limits=Limits(pids=60)), needs=("pid_max",)),
+    Attack(8, "a daemon that outlives its timeout", act=_outlive_the_timeout, defences=((Patch(
+        "if leader in (pid, session) or own == mark or (own > self.last_mark and own != _UNMARKED):",
+        "if leader in (pid, session):"),),)),
+    Attack(8, "a daemon that outlives its sandbox", act=_outlive_the_sandbox, defences=(
+        (Swap(f"{NATIVE}.link", "signal", SimpleNamespace(pidfd_send_signal=_no_groups, SIGKILL=9)),),
+        (Patch("                if message is None:\n                    os._exit(0)\n",
+               "                if message is None:\n                    poller.unregister(channel)\n"
+               "                    continue\n"),))),
+    Attack(8, "everything stopped", act=_stop_everything, defences=((Swap(
+        f"{NATIVE}.link:Link", "_free", _no_groups),),)),
+    # 9: using up
+    Attack(9, "memory", ALLOCATE, ((Swap(f"{NATIVE}.cgroups:Control", "make", _no_groups),),), policy=POOR,
+           needs=("cgroups",)),
+    Attack(9, "memory by files", act=_fill_memory_with_files, defences=((Patch(
+        "    _settle(plan)\n    confine.confine(filter_program)\n",
+        '    _settle(plan)\n    [os.write(fd, b"0") for fd in groups]\n    confine.confine(filter_program)\n'),),),
+        policy=POOR, needs=("cgroups",)),
+    Attack(9, "a full /tmp", FILL.replace("PATH", '"/tmp/large"'), ((Patch(
+        "mode=1777,size={size_kb}k,nr_inodes={plan['files']}", "mode=1777,nr_inodes={plan['files']}"),
+        Patch('    _lower(resource.RLIMIT_FSIZE, plan["file_bytes"])\n')),), policy=SMALL),
+    Attack(9, "a full /dev/shm", FILL.replace("PATH", '"/dev/shm/large"'), ((Patch(
+        "mode=1777,size={size_kb}k,nr_inodes={plan['files']}", "mode=1777,nr_inodes={plan['files']}"),
+        Patch('    _lower(resource.RLIMIT_FSIZE, plan["file_bytes"])\n')),), policy=SMALL),
+    Attack(9, "entries of /tmp", ENTRIES, ((Patch("size={size_kb}k,nr_inodes={plan['files']}", "size={size_kb}k"),),),
+           policy=SMALL),
+    Attack(9, "one large file", SPARSE, ((Patch('    _lower(resource.RLIMIT_FSIZE, plan["file_bytes"])\n'),),),
+           policy=SMALL),
+    # 15: output and arguments
+    Attack(15, "a flood of output", act=_flood, defences=((Swap(f"{NATIVE}.commands", "Kept", _Everything),),)),
+    Attack(15, "output that never ends", act=_never_close, defences=((Swap(
+        f"{NATIVE}.output:Pipe", "finish", _to_the_end),),)),
+    Attack(15, "endless arguments", act=_endless_arguments, defences=((
+        Patch("        except Exception as error:\n            # Whatever a caller sends",
+              "        except EOFError as error:\n            # Whatever a caller sends"),
+        Patch("        except Exception as error:\n            _complain(error, fds[-1] if fds else 2)",
+              "        except EOFError as error:\n            _complain(error, fds[-1] if fds else 2)")),)),
+    # 17: variables for others
+    Attack(17, "variables for the engine's own programs", act=_variables_for_the_engine, defences=((Swap(
+        f"{NATIVE}.forkserver", "subprocess", LAX_PROCESS),),)),
+)  # fmt: skip
+
