@@ -1,9 +1,9 @@
 """Holds boxes to the limits that no mechanism of the kernel holds: looks while their commands run, one timer an engine.
 
 - **Disk** (``disk_mb``, ``files``): a look at the host's free space every 50 ms tells whether a box can have come near
-  its limit; only then its changes are counted. Over the limit, what it runs is killed (first its commands, then, if
-  something else goes on writing, everything), and the sandbox stays, so that files can be deleted. As long as it is
-  over, whatever makes it larger is killed as well.
+  its limit; only then its changes are counted. Over the limit, what wrote is killed (the command with its tree; then,
+  if something goes on writing, everything), and the sandbox stays, so that files can be deleted. As long as it is over,
+  whatever makes it larger is killed as well.
 - **The host's reserve**: where the host has almost no room left, a box that is within its limit and writes is ended.
   That is the environment's fault: SandboxDied says so, and its attempt is tried again.
 - **Memory and CPU** (``memory_mb``, ``cpus``) where no cgroup holds them: the largest process of a box over its memory
@@ -19,7 +19,7 @@ import asyncio
 import time
 from collections.abc import Coroutine
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,8 @@ _WALKS = 2
 _SHARE, _CALM_SHARE = 4, 50
 """Counting a box again waits this many times as long as counting took: when there is a sign, and when there is none."""
 _STRIKE_S = 5.0
+_MUCH = 8
+"""Who wrote an eighth of what the busiest command wrote is one of those that filled the disk."""
 _RESERVE_BYTES, _RESERVE_FILES, _RESERVE_SHARE = 1 << 30, 10_000, 20
 """The host keeps this, or a twentieth of its disk where that is less."""
 _WRITER_BYTES, _WRITER_FILES = 1 << 20, 256
@@ -58,6 +60,11 @@ class Watched:
     took_s: float = 0.0
     allowed: tuple[int, int] = (0, 0)
     """Bytes and files it was left with after a limit was reached."""
+    written: dict[int, int] = field(default_factory=dict)
+    """Bytes by process, when it was last counted."""
+    writers: dict[int, int] = field(default_factory=dict)
+    """Bytes by command (a mark; 0 for unknown), between the last two counts."""
+    struck: set[int] = field(default_factory=set)
     struck_at: float = float("-inf")
     settling: bool = False
     looking: bool = False
@@ -130,10 +137,25 @@ class Watched:
         """Count. Blocking."""
         at_most = self.bounds[1] + self.slack[1] + 1
         found = disk.used(self.world.folder, at_most=at_most)
+        below = processes.descendants(self.link.pid)
+        self._note_writers(below)
         with suppress(OSError):
-            open_only = disk.nameless(processes.descendants(self.link.pid), disk.blocks(self.world.folder))
+            open_only = disk.nameless(below, disk.blocks(self.world.folder))
             return Used(found.bytes + open_only, found.files, found.whole)
         return found
+
+    def _note_writers(self, below: list[int]) -> None:
+        before, self.written = self.written, {pid: processes.disk_bytes(pid)[1] for pid in below}
+        self.writers = {}
+        for pid, written in self.written.items():
+            if (new := written - before.get(pid, 0)) > 0:
+                mark = processes.mark(pid)
+                self.writers[mark] = self.writers.get(mark, 0) + new
+
+    def culprits(self) -> set[int]:
+        """Commands that wrote much of what came last; 0 among them stands for processes of no known one."""
+        most = max(self.writers.values(), default=0)
+        return {mark for mark, written in self.writers.items() if written * _MUCH >= most}
 
     def mark(self, hits: tuple[str, ...]) -> None:
         """Every command that runs is told which limits were reached."""
@@ -263,17 +285,18 @@ class Guard:
             watched.allowed = (min(watched.allowed[0], used.bytes), min(watched.allowed[1], used.files))
 
     def _strike(self, watched: Watched, hits: tuple[str, ...]) -> None:
-        """Kill what runs: the commands, then, where that was of no use or there is none, everything."""
+        """Kill what wrote; where that cannot be told, all commands; where that was of no use, everything."""
         watched.mark(hits)
-        now = time.monotonic()
-        again = now - watched.struck_at < _STRIKE_S
-        watched.struck_at = now
+        now, culprits = time.monotonic(), watched.culprits()
+        if not culprits or 0 in culprits:
+            culprits = set(watched.link.running)
+        again = now - watched.struck_at < _STRIKE_S and culprits <= watched.struck
+        watched.struck_at, watched.struck = now, culprits
         with suppress(SandboxDied):
-            if again or not watched.link.running:
+            if again or not culprits:
                 watched.link.end({"op": "kill_all"})
-            else:
-                for ident in watched.link.running:
-                    watched.link.end({"op": "kill", "target": ident})
+            for ident in culprits if not again else ():
+                watched.link.end({"op": "kill", "target": ident})
 
     def _spare(self, watched: Watched, room: Room, grew_bytes: int, grew_files: int) -> None:
         """The host has no room for what this box may have: it ends, one at a time, for that may be enough."""
@@ -304,10 +327,10 @@ class Guard:
     def _pace(self, watched: Watched, cpus: float, used_s: float) -> None:
         """Like the kernel's quota, a tenth of a second at a time: who overdrew stands still until it is even."""
         now = time.monotonic()
-        if watched.cpu is not None and not watched.paused:
+        if watched.cpu is not None:
             gained = cpus * (now - watched.cpu[1]) - (used_s - watched.cpu[0])
             watched.tokens_s = min(cpus * _BURST_S, watched.tokens_s + gained)
-            if watched.tokens_s < 0:
+            if watched.tokens_s < 0 and not watched.paused:
                 self._pause(watched, min(_LONGEST_PAUSE_S, -watched.tokens_s / cpus))
         watched.cpu = (used_s, now)
 

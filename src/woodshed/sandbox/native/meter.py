@@ -41,6 +41,7 @@ class Meter:
     def __init__(self, world: World, link: Link) -> None:
         self._world, self._link = world, link
         self.frozen = False
+        """Whether it stands still."""
         self._turn = asyncio.Lock()
 
     async def stats(self) -> SandboxStats:

@@ -104,7 +104,7 @@ def sweep(home: Path) -> list[str]:
             fd = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                cgroups.sweep(path.name)
+                cgroups.sweep(path.name, path)
                 trees.remove(path)
                 swept.append(path.name)
             finally:

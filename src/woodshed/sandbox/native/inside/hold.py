@@ -20,7 +20,7 @@ _STOP_FOR_S = 1.0
 _BLOCK = 512
 """Bytes of one ru_inblock and ru_oublock: getrusage(2)."""
 _KILLED = 128 + signal.SIGKILL
-_STARTS = frozenset({"exec", "pty", "unpack", "pack", "tar", "untar", "watch"})
+_STARTS = frozenset({"exec", "pty", "unpack", "pack", "tar", "untar", "watch", "place"})
 
 
 class Hold:
