@@ -6,13 +6,13 @@ import asyncio
 import socket
 from collections.abc import Awaitable, Callable
 
-from woodshed.errors import Unsupported
-from woodshed.interfaces import Snapshot
+from woodshed.sandbox.native import policy as policies
 from woodshed.sandbox.native.commands import Commands
 from woodshed.sandbox.native.files import Files
 from woodshed.sandbox.native.link import Link, World
 from woodshed.sandbox.native.meter import Meter
 from woodshed.sandbox.native.sessions import Sessions
+from woodshed.sandbox.native.snapshots import NativeSnapshot, Snapshots
 from woodshed.sandbox.native.transfer import Transfer
 
 
@@ -23,7 +23,9 @@ class NativeSandbox:
     ``transfer.py`` read and write, ``meter.py`` measures.
     """
 
-    def __init__(self, world: World, end: socket.socket, gone: Callable[[], Awaitable[None]]) -> None:
+    def __init__(
+        self, world: World, end: socket.socket, snapshots: Snapshots, gone: Callable[[], Awaitable[None]]
+    ) -> None:
         """``end`` is our end of PID 1's channel; ``gone`` gives back what the box took of the host."""
         self.id, self.image_digest, self.world = world.id, world.image_digest, world
         self._gone = gone
@@ -37,6 +39,7 @@ class NativeSandbox:
         self.changes, self.upload = files.changes, transfer.upload
         self.download, self.upload_tar = transfer.download, transfer.upload_tar
         self.download_tar, self.watch = transfer.download_tar, transfer.watch
+        self._snapshots, self._meter = snapshots, meter
         self.stats, self.freeze, self.thaw = meter.stats, meter.freeze, meter.thaw
 
     @property
@@ -44,13 +47,18 @@ class NativeSandbox:
         """Of its first process, on the host."""
         return self.link.pid
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What its policy does not hold though it may look so, a sentence each."""
+        return (*policies.notes(self.world.policy), *self.link.notes)
+
     async def opened(self) -> None:
         """Wait until it serves. Raises SandboxDied with its reason where it never will."""
         await self.link.opened()
 
-    async def snapshot(self) -> Snapshot:
-        """Its files as they are now."""
-        raise Unsupported("snapshot: not built yet")
+    async def snapshot(self) -> NativeSnapshot:
+        """Its files as they are now; the sandbox goes on from there. Raises SandboxDied, EnvironmentFault."""
+        return await self._snapshots.take(self.link, self._meter)
 
     async def close(self) -> None:
         """Leave nothing: no process, mount, cgroup, directory. Idempotent; never raises for a dead sandbox."""
@@ -61,4 +69,5 @@ class NativeSandbox:
     async def _close(self) -> None:
         self._commands.close()
         await self.link.close()
+        await self._snapshots.close()
         await self._gone()

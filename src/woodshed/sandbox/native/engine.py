@@ -6,25 +6,30 @@ import asyncio
 import hashlib
 import os
 import socket
-import threading
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from woodshed.errors import EnvironmentFault, SandboxDied, Unsupported
 from woodshed.interfaces import BlobSink, Capability, Snapshot
 from woodshed.model import ChangeSet, EnvironmentSpec, SandboxPolicy, SnapshotManifest
 from woodshed.sandbox.images import Images
 from woodshed.sandbox.images.build import run_build
-from woodshed.sandbox.native import cgroups, trees
+from woodshed.sandbox.native import cgroups, roots, trees
+from woodshed.sandbox.native import policy as policies
 from woodshed.sandbox.native.box import NativeSandbox
 from woodshed.sandbox.native.forkserver import ForkServer
+from woodshed.sandbox.native.guard import Guard
 from woodshed.sandbox.native.ids import Ranges, privileged
+from woodshed.sandbox.native.layers import Layer, Shelf, Stack
 from woodshed.sandbox.native.link import World
 from woodshed.sandbox.native.places import Place, remove_box, sweep
 from woodshed.sandbox.native.restore import apply
+from woodshed.sandbox.native.roots import Bound, Prepares, Root, in_own_thread
+from woodshed.sandbox.native.snapshots import NativeSnapshot, Snapshots, Start, adopt, like
+from woodshed.settings import setting
 
 _ENV = {
     "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "USER": "root",
@@ -33,60 +38,13 @@ _ENV = {
 """A box with no more entries than this is removed at once, a larger one in a thread."""
 _FEW, _SMALL_BYTES = 64, 1 << 20
 _TAIL_CHARS = 2000
+_ALWAYS: frozenset[Capability] = frozenset(
+    {"snapshot", "fork", "export", "memory", "cpus", "disk", "freeze", "pty", "session"})
+_SPARE_PIDS = 64
+"""Where a cgroup bounds processes it is to be the one that refuses: it counts that, an rlimit does not."""
 _TMP_MB, _SHM_MB = 1024, 256
-"""Of /tmp and /dev/shm, which are memory: at most this, and the disk limit where that is less."""
-
-
-class Bound(Protocol):
-    """A host directory that stands read-only at ``target``."""
-
-    @property
-    def source(self) -> Path:
-        """On the host."""
-
-    @property
-    def target(self) -> str:
-        """In the box."""
-
-
-class Prepared(Protocol):
-    """A root file system ready to mount; :class:`woodshed.sandbox.images.rootfs.Rootfs` is one."""
-
-    @property
-    def digest(self) -> str:
-        """Names the content."""
-
-    @property
-    def lowers(self) -> tuple[Path, ...]:
-        """Overlay lower directories, topmost first."""
-
-    @property
-    def binds(self) -> Sequence[Bound]:
-        """What is bound over them."""
-
-    @property
-    def env(self) -> Mapping[str, str]:
-        """The image's environment."""
-
-    @property
-    def shell(self) -> str:
-        """/bin/bash or /bin/sh."""
-
-
-class Prepares(Protocol):
-    """Makes root file systems of specs: blocking, cached, safe in threads."""
-
-    def prepare(self, spec: EnvironmentSpec) -> Prepared:
-        """The root file system of ``spec``. Raises ImageFault."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Root:
-    """A prepared root with the layer its setup command left on top, if there is one."""
-
-    digest: str
-    lowers: tuple[Path, ...]
-    image: Prepared
+"""Of /tmp and /dev/shm: at most this, and the disk limit where that is less. They are memory that nobody can be killed
+for: a half and a quarter of the memory limit, so that a box which filled them can still run what empties them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +55,8 @@ class _Opened:
     server: ForkServer
     control: cgroups.Control
     ids: Ranges
+    guard: Guard
+    shelf: Shelf
 
 
 @dataclass(slots=True)
@@ -107,6 +67,7 @@ class _Hold:
     folder: Path
     first_id: int = 0
     groups: cgroups.Groups | None = None
+    stack: Stack = field(default_factory=Stack)
 
     def _clear(self) -> None:
         """Blocking: a dozen directories wait for the file system's journal each."""
@@ -117,10 +78,13 @@ class _Hold:
     async def release(self) -> None:
         """Give it all back. What cannot be removed now is swept with the instance's folder."""
         await asyncio.to_thread(self._clear)
-        if self.groups is not None:
+        if self.groups is not None and (self.groups.by_controller or self.groups.freezer):
             await asyncio.to_thread(self.groups.remove)
         if self.first_id:
             self.opened.ids.give_back(self.first_id)
+        if self.stack.layers:
+            layers, self.stack.layers = self.stack.layers, ()
+            await self.opened.shelf.drop(layers)
 
 
 class NativeEngine:
@@ -135,7 +99,7 @@ class NativeEngine:
         self._opening: asyncio.Task[_Opened] | None = None
         self._closing: asyncio.Task[None] | None = None
         self._boxes: dict[str, NativeSandbox] = {}
-        self._roots: dict[object, asyncio.Task[_Root]] = {}
+        self._roots: dict[object, asyncio.Task[Root]] = {}
         self._made = 0
 
     async def create(
@@ -150,12 +114,19 @@ class NativeEngine:
         The setup command runs once an engine for equal specs; what it leaves is a layer below every such sandbox.
         Raises ImageFault, EnvironmentFault, Unsupported.
         """
+        self._check(policy, spec)
+        opened = await self._ready()
+        return await self._create(opened, await self._root(opened, spec), spec, policy, restore)
+
+    def _check(self, policy: SandboxPolicy, spec: EnvironmentSpec) -> None:
         if policy.network:
             raise Unsupported("network: native sandboxes have none yet")
+        policies.check(policy, spec.workdir)
+
+    async def _ready(self) -> _Opened:
         if self._closing is not None:
             raise EnvironmentFault("the native engine is closed")
-        opened = await self._open()
-        return await self._create(opened, await self._root(opened, spec), spec, policy, restore)
+        return await self._open()
 
     async def _open(self) -> _Opened:
         if self._opening is None:
@@ -173,13 +144,14 @@ class NativeEngine:
         """Sweep what dead engines left, and take a folder of our own."""
         sweep(self._home)
         place = Place(self._home, self._instance)
-        return _Opened(place, ForkServer(place.dev, self._privileged), cgroups.control(), Ranges())
+        server = ForkServer(place.dev, self._privileged)
+        return _Opened(place, server, cgroups.control(place.path), Ranges(), Guard(self._home, setting("disk_reserve_mb")),
+                       Shelf(place.path / "layers"))
 
     # -- root file systems ---------------------------------------------------------------------------------------------
 
-    async def _root(self, opened: _Opened, spec: EnvironmentSpec) -> _Root:
-        key = (spec.image, spec.requirements, spec.uploads, spec.setup and (spec.workdir, spec.setup,
-                                                                         tuple(sorted(spec.env.items()))))
+    async def _root(self, opened: _Opened, spec: EnvironmentSpec) -> Root:
+        key = roots.key(spec)
         task = self._roots.get(key)
         if task is None:
             task = self._roots[key] = asyncio.get_running_loop().create_task(self._prepare(opened, spec))
@@ -189,16 +161,16 @@ class NativeEngine:
             self._roots.pop(key, None)  # the next one may have more luck
         return task.result()
 
-    async def _prepare(self, opened: _Opened, spec: EnvironmentSpec) -> _Root:
+    async def _prepare(self, opened: _Opened, spec: EnvironmentSpec) -> Root:
         loop = asyncio.get_running_loop()
         if self._images is None:
             self._images = Images(  # source distributions are built in boxes of ours
                 self._home, lambda job: asyncio.run_coroutine_threadsafe(run_build(self, job), loop).result())
-        image = await _in_own_thread(self._images.prepare, spec)
-        root = _Root(image.digest, image.lowers, image)
+        image = await in_own_thread(self._images.prepare, spec)
+        root = Root(image.digest, image.lowers, image)
         return root if spec.setup is None else await self._set_up(opened, root, spec, spec.setup)
 
-    async def _set_up(self, opened: _Opened, root: _Root, spec: EnvironmentSpec, command: str) -> _Root:
+    async def _set_up(self, opened: _Opened, root: Root, spec: EnvironmentSpec, command: str) -> Root:
         """Run the setup command in a box of its own and keep what it changed as a layer."""
         box = await self._create(opened, root, spec, SandboxPolicy(limits=spec.limits), None)
         try:
@@ -216,20 +188,23 @@ class NativeEngine:
         finally:
             await box.close()
         digest = hashlib.sha256(f"{root.digest}\n{spec.workdir}\n{sorted(spec.env.items())}\n{command}".encode())
-        return _Root(f"sha256:{digest.hexdigest()}", (kept, *root.lowers), root.image)
+        return Root(f"sha256:{digest.hexdigest()}", (kept, *root.lowers), root.image)
 
     # -- boxes ---------------------------------------------------------------------------------------------------------
 
     async def _create(
-        self, opened: _Opened, root: _Root, spec: EnvironmentSpec, policy: SandboxPolicy,
-        restore: tuple[ChangeSet, BlobSink] | None,
+        self, opened: _Opened, root: Root, spec: EnvironmentSpec, policy: SandboxPolicy,
+        restore: tuple[ChangeSet, BlobSink] | None, layers: tuple[Layer, ...] = (),
     ) -> NativeSandbox:
         self._made += 1
         name = str(self._made)
-        hold = _Hold(opened, opened.place.path / name)
+        hold = _Hold(opened, opened.place.path / name, stack=Stack(layers))
+        opened.shelf.hold(layers)
         try:
             hold.first_id = opened.ids.take() if self._privileged else 0
             opened.place.box(name)
+            if layers:
+                like(layers[0].path, hold.folder / "u")
             if restore is not None:
                 await _restore(*restore, hold.folder / "u", root.lowers)
             hold.groups = opened.control.make(opened.place.instance, name, policy.limits)
@@ -241,13 +216,18 @@ class NativeEngine:
             raise
         world = World(
             id=f"{opened.place.instance}-{name}", image_digest=root.digest, folder=hold.folder, lowers=root.lowers,
-            shell=root.image.shell, env={**_ENV, **root.image.env, **spec.env}, workdir=spec.workdir,
-            policy=policy, groups=hold.groups, privileged=self._privileged,
+            shell=policies.shell(policy, root.image.shell), workdir=spec.workdir,
+            env=policies.environment(policy, {**_ENV, **root.image.env, **spec.env}), policy=policy,
+            groups=hold.groups, privileged=self._privileged, stack=hold.stack,
         )
-        box = self._boxes[world.id] = NativeSandbox(world, ours, self._gone(world.id, hold))
+        snapshots = Snapshots(world, opened.server, opened.shelf, Start(root, spec))
+        box = self._boxes[world.id] = NativeSandbox(world, ours, snapshots, self._gone(world.id, hold))
+        opened.guard.add(world, box.link)
         try:
             with theirs:
-                opened.server.send(_plan(world, root.image.binds, hold.first_id), [theirs.fileno()])
+                sealed = [upload.target for upload in spec.uploads if upload.read_only]
+                plan = {**_plan(world, root.image.binds, hold.first_id), "read_only": sealed}
+                opened.server.send(plan, [theirs.fileno()])
             await box.opened()
         except BaseException as error:
             await box.close()
@@ -259,6 +239,7 @@ class NativeEngine:
     def _gone(self, ident: str, hold: _Hold) -> Callable[[], Awaitable[None]]:
         async def gone() -> None:
             self._boxes.pop(ident, None)
+            hold.opened.guard.remove(ident)
             await hold.release()
 
         return gone
@@ -266,17 +247,43 @@ class NativeEngine:
     @property
     def capabilities(self) -> frozenset[Capability]:
         """What it has on this machine."""
-        return frozenset({"watch", "users"} if self._privileged else {"watch"})
+        return _ALWAYS | policies.capabilities() | ({"users"} if self._privileged else set())
 
     async def fork(
         self, snapshot: Snapshot, n: int = 1, *, policy: SandboxPolicy | None = None
     ) -> list[NativeSandbox]:
-        """``n`` sandboxes that start from ``snapshot``."""
-        raise Unsupported("fork: not built yet")
+        """``n`` sandboxes that start from ``snapshot``, made together; none is left where one cannot be made.
 
-    async def adopt(self, manifest: SnapshotManifest, blobs: BlobSink, spec: EnvironmentSpec) -> Snapshot:
-        """A snapshot exported elsewhere."""
-        raise Unsupported("export: not built yet")
+        Raises EnvironmentFault, as for a snapshot that was released, and Unsupported for one of another engine.
+        """
+        opened = await self._ready()
+        if not isinstance(snapshot, NativeSnapshot) or snapshot.shelf is not opened.shelf:
+            raise Unsupported("fork: the snapshot is another engine's; export it there and adopt it here")
+        start, policy = snapshot.start, policy or snapshot.policy
+        self._check(policy, start.spec)
+        layers = snapshot.held()
+        opened.shelf.hold(layers)  # whoever releases the snapshot meanwhile
+        try:
+            made = await asyncio.gather(
+                *(self._create(opened, start.root, start.spec, policy, None, layers) for _ in range(n)),
+                return_exceptions=True)
+        finally:
+            await opened.shelf.drop(layers)
+        boxes = [box for box in made if isinstance(box, NativeSandbox)]
+        for failure in made:
+            if isinstance(failure, BaseException):
+                await asyncio.gather(*(box.close() for box in boxes))
+                raise failure
+        return boxes
+
+    async def adopt(self, manifest: SnapshotManifest, blobs: BlobSink, spec: EnvironmentSpec) -> NativeSnapshot:
+        """A snapshot exported elsewhere, upon ``spec``'s image; its sandboxes have ``spec``'s limits.
+
+        Raises ImageFault for another image, and for archives that are not what they claim or exceed the limits.
+        """
+        opened = await self._ready()
+        start = Start(await self._root(opened, spec), spec)
+        return await adopt(manifest, blobs, start, opened.shelf, SandboxPolicy(limits=spec.limits))
 
     async def close(self) -> None:
         """End all sandboxes and the fork server; remove the instance's folder. Idempotent."""
@@ -296,6 +303,7 @@ class NativeEngine:
             await asyncio.gather(*(box.close() for box in list(self._boxes.values())))
         if not self._opening.exception():
             opened = self._opening.result()
+            await opened.guard.close()
             await opened.server.stop()
             opened.control.close(opened.place.instance)
             await asyncio.to_thread(opened.place.close)
@@ -310,33 +318,6 @@ async def _restore(changes: ChangeSet, blobs: BlobSink, upper: Path, lowers: Seq
         await asyncio.to_thread(apply, changes, blobs, upper, lowers)
 
 
-async def _in_own_thread(work: Callable[[EnvironmentSpec], Prepared], spec: EnvironmentSpec) -> Prepared:
-    """Not in the loop's pool: building a requirement makes a sandbox, whose own preparation must not wait for room."""
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[Prepared] = loop.create_future()
-
-    def settle(result: Prepared | None, error: BaseException | None) -> None:
-        if done.done():
-            return
-        if result is not None:
-            done.set_result(result)
-        else:
-            done.set_exception(error or EnvironmentFault("nothing was prepared"))
-
-    def run() -> None:
-        result: Prepared | None = None
-        failure: BaseException | None = None
-        try:
-            result = work(spec)
-        except BaseException as error:
-            failure = error
-        with suppress(RuntimeError):  # the loop is closed: nobody waits
-            loop.call_soon_threadsafe(settle, result, failure)
-
-    threading.Thread(target=run, name="woodshed-prepare", daemon=True).start()
-    return await done
-
-
 def _pid_max(pids: int, exempt: bool) -> int:
     """The highest process number of a box: four times the limit, so that numbers are not reused in a hurry.
 
@@ -347,11 +328,17 @@ def _pid_max(pids: int, exempt: bool) -> int:
 
 def _plan(world: World, binds: Sequence[Bound], first_id: int) -> dict[str, Any]:
     limits = world.limits
+    memory_kb = (limits.memory_mb or 1 << 20) << 10
+    spare = _SPARE_PIDS if world.groups.holds("pids") else 0
     return {
-        "lowers": [str(path) for path in world.lowers], "upper": str(world.folder), "first_id": first_id,
-        "binds": [[str(bind.source), bind.target] for bind in binds], "pids": limits.pids,
+        "lowers": [str(path) for path in (*(layer.path for layer in world.stack.layers), *world.lowers)],
+        "upper": str(world.folder), "first_id": first_id,
+        "binds": [[str(bind.source), bind.target] for bind in binds], "pids": limits.pids + spare,
         "pid_max": _pid_max(limits.pids, os.geteuid() == 0 and not world.privileged),
-        "cgroups": [str(path) for path in world.groups.paths] if world.groups else [],
-        "tmp_kb": min(limits.disk_mb, _TMP_MB) << 10, "shm_kb": min(limits.disk_mb, _SHM_MB) << 10,
-        "files": limits.files, "file_bytes": limits.disk_mb << 20, "workdir": world.workdir,
+        "cgroups": [str(path) for path in world.groups.paths],
+        "tmp_kb": min(limits.disk_mb << 10, _TMP_MB << 10, memory_kb // 2),
+        "shm_kb": min(limits.disk_mb << 10, _SHM_MB << 10, memory_kb // 4),
+        "files": limits.files, "file_bytes": limits.disk_mb << 20, "open_files": limits.open_files,
+        "workdir": world.workdir,
+        "rules": policies.rules(world.policy, world.env.get("PATH", "")),
     }

@@ -13,6 +13,7 @@ from woodshed.model import ChangeSet
 from woodshed.sandbox.native import capture, trees
 from woodshed.sandbox.native.helper import Helper
 from woodshed.sandbox.native.inside import wire
+from woodshed.sandbox.native.layers import merged
 from woodshed.sandbox.native.link import Link, World
 
 _INLINE_BYTES = 1 << 20
@@ -69,9 +70,16 @@ class Files:
         if self._link.dead:
             raise self._link.death()
         places = [self._world.path(root) for root in roots] or ["/"]
-        upper = self._world.folder / "u"
-        asked = (upper, self._world.lowers, places, self._world.limits, sink)
-        return capture.capture(*asked) if trees.small(upper) else await asyncio.to_thread(capture.capture, *asked)
+        stack = self._world.stack
+        async with stack.turn:
+            if not stack.layers and trees.small(self._world.folder / "u"):
+                return self._capture(places, sink)
+            return await asyncio.to_thread(self._capture, places, sink)
+
+    def _capture(self, places: list[str], sink: BlobSink) -> ChangeSet:
+        world = self._world
+        with merged(world.folder, world.stack.layers, world.lowers) as upper:
+            return capture.capture(upper, world.lowers, places, world.limits, sink)
 
 
 def _memory(content: bytes) -> int:

@@ -9,9 +9,9 @@ import posixpath
 import select
 import signal
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,11 @@ from woodshed.model import Limits, SandboxPolicy
 from woodshed.sandbox.native.cgroups import Groups
 from woodshed.sandbox.native.channel import Channel
 from woodshed.sandbox.native.inside import wire
+from woodshed.sandbox.native.layers import Stack
 
 Reply = tuple[wire.Message, list[int]]
 
+_STARTS = frozenset({"exec", "pty", "unpack", "untar", "place"})
 _PATIENCE_S = 3.0
 """How long PID 1 may be silent when it is to end processes; its own limit for a tree is two thirds of it."""
 
@@ -39,8 +41,10 @@ class World:
     env: Mapping[str, str]
     workdir: str
     policy: SandboxPolicy
-    groups: Groups | None
+    groups: Groups
     privileged: bool
+    stack: Stack = field(default_factory=Stack)
+    """What lies between ``lowers``, the image, and the box's own directory."""
 
     @property
     def limits(self) -> Limits:
@@ -59,7 +63,13 @@ class Link:
         """``end`` is our end of PID 1's channel."""
         self.name, self.reason = name, "its first process ended"
         self.dead = False
+        self.notes: tuple[str, ...] = ()
+        """What PID 1 says of its policy: see :attr:`NativeSandbox.notes`."""
         self.pid, self.pidfd = -1, -1
+        self.running: dict[int, list[str]] = {}
+        """Commands that have not ended, by id, with the limits reached meanwhile: their answers' ``hits``."""
+        self.busy: Callable[[], None] = _nothing
+        """Called when one starts."""
         self._loop = asyncio.get_running_loop()
         self._waiting: dict[int, asyncio.Future[Reply]] = {}
         self._last_id = 0
@@ -69,10 +79,11 @@ class Link:
 
     # -- asking --------------------------------------------------------------------------------------------------------
 
-    def next_id(self) -> int:
-        """A number no other message of this box has."""
-        self._last_id += 1
-        return self._last_id
+    def next_id(self, more: int = 0) -> int:
+        """A number no other message of this box has, nor ``more`` after it."""
+        ident = self._last_id + 1
+        self._last_id = ident + more
+        return ident
 
     def send(self, message: wire.Message, fds: Sequence[int] = ()) -> None:
         """Say something whose answer nobody waits for."""
@@ -85,6 +96,9 @@ class Link:
             raise self.death()
         if "id" not in message:
             message["id"] = self.next_id()
+        if message["op"] in _STARTS:
+            self.running[message["id"]] = []
+            self.busy()
         future: asyncio.Future[Reply] = self._loop.create_future()
         self._waiting[message["id"]] = future
         self._channel.send(message, fds)
@@ -103,11 +117,11 @@ class Link:
     def _free(self, asked: asyncio.Future[Reply]) -> None:
         if asked.done() or self.dead:
             return
-        for child in _children(self.pid):
+        for child in children(self.pid):
             with suppress(OSError):
                 pidfd = os.pidfd_open(child)
                 try:
-                    if child in _children(self.pid):  # and so it is what we hold, not a later one of its number
+                    if child in children(self.pid):  # and so it is what we hold, not a later one of its number
                         signal.pidfd_send_signal(pidfd, signal.SIGKILL)
                 finally:
                     os.close(pidfd)
@@ -148,6 +162,8 @@ class Link:
     def _on_message(self, message: wire.Message, fds: list[int]) -> None:
         """Take a message of the fork server or of PID 1."""
         waiting = self._waiting.pop(message.get("id", 0), None)
+        if "started" not in message and (hits := self.running.pop(message.get("id", 0), None)):
+            message["hits"] = [*message.get("hits", ()), *hits]
         if waiting is not None and not waiting.done():
             if "started" in message:  # a terminal, say: its exit comes later under the same id
                 self._waiting[message["id"]] = self._loop.create_future()
@@ -164,6 +180,7 @@ class Link:
         elif "error" in message:
             self.reason = str(message["error"])
         elif "ready" in message:
+            self.notes = tuple(message.get("notes", ()))
             resolve(self._ready)
         for fd in fds:
             os.close(fd)
@@ -178,6 +195,7 @@ class Link:
                 waiting.set_exception(fault)
                 waiting.exception()  # retrieved: a background process nobody waits for is no complaint
         self._waiting.clear()
+        self.running.clear()
 
     def _fail_opening(self) -> SandboxDied:
         fault = self.death()
@@ -185,6 +203,21 @@ class Link:
             self._ready.set_exception(fault)
             self._ready.exception()  # retrieved: a box closed before it was ready is no complaint
         return fault
+
+    def take_hits(self, ident: int) -> list[str]:
+        """The limits reached so far while the command ``ident`` runs, which are not told again with its end."""
+        told = self.running.get(ident, [])
+        hits = list(told)
+        told.clear()
+        return hits
+
+    def doom(self, reason: str) -> None:
+        """End PID 1; whoever asks then is told ``reason``."""
+        if not self.dead:
+            self.reason = reason
+            if self.pidfd >= 0:
+                with suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
 
     async def close(self) -> None:
         """End PID 1 and wait until the kernel has ended everything in its namespace."""
@@ -215,7 +248,11 @@ class Link:
         self.pidfd = -1
 
 
-def _children(pid: int) -> list[int]:
+def _nothing() -> None:
+    pass
+
+
+def children(pid: int) -> list[int]:
     """Of a single-threaded process: proc(5), ``children``. None where the kernel does not tell."""
     try:
         return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]

@@ -19,7 +19,13 @@ from typing import Any, NoReturn
 from woodshed.sandbox.native.inside import confine, files, syscalls, wire
 from woodshed.sandbox.native.inside.commands import EXIT_NOT_RUN, Commands
 from woodshed.sandbox.native.inside.files import Files
+from woodshed.sandbox.native.inside.hold import Hold
+from woodshed.sandbox.native.inside.rebase import Rest
+from woodshed.sandbox.native.inside.rules import Enforced
 from woodshed.sandbox.native.inside.transfer import Transfers
+
+_LEAST_FILES, _SOFT_FILES = 64, 1024
+"""We live under the limit of open files ourselves; and old programs mind numbers that select(2) cannot take."""
 
 
 def serve(plan: dict[str, Any], channel: socket.socket, groups: list[int], filter_program: bytes) -> NoReturn:
@@ -27,15 +33,20 @@ def serve(plan: dict[str, Any], channel: socket.socket, groups: list[int], filte
 
     a memory limit then never kills PID 1, and a pids limit never keeps the engine out.
     """
+    held = Enforced(plan["rules"], plan["workdir"]) if plan.get("rules") else None
     _settle(plan)
     confine.confine(filter_program)
+    if held is not None:
+        held.seal()
     syscalls.prctl(syscalls.PR_SET_DUMPABLE, 0)  # our memory and descriptors are closed to the box
     os.setsid()
     wake, woken = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
     init = Init(channel, Commands(channel, groups), Files(channel))
-    wire.send(channel, {"ready": 1})
+    if held is not None:
+        init.operations["rest"] = init.busy
+    wire.send(channel, {"ready": 1, "notes": held.notes if held is not None else []})
     poller = select.poll()
     poller.register(channel, select.POLLIN)
     poller.register(wake, select.POLLIN)
@@ -60,23 +71,36 @@ def _settle(plan: dict[str, Any]) -> None:
         files.make_parents(plan["workdir"] + "/")
     _lower(resource.RLIMIT_FSIZE, plan["file_bytes"])
     _lower(resource.RLIMIT_NPROC, plan["pids"] + 1)  # and ourselves
+    _lower(resource.RLIMIT_NOFILE, max(_LEAST_FILES, plan["open_files"]), soft=_SOFT_FILES)
 
 
-def _lower(kind: int, bound: int) -> None:
+def _lower(kind: int, bound: int, *, soft: int | None = None) -> None:
     hard = resource.getrlimit(kind)[1]
     bound = bound if hard == resource.RLIM_INFINITY else min(hard, bound)
-    resource.setrlimit(kind, (bound, bound))
+    resource.setrlimit(kind, (bound if soft is None else min(soft, bound), bound))
 
 
 class Init:
     """The operations of PID 1 by name; each part brings its own."""
 
     def __init__(self, channel: socket.socket, commands: Commands, files: Files) -> None:
-        self.channel, self.commands = channel, commands
-        self.operations = {**commands.operations, **files.operations, **Transfers(channel, commands).operations}
+        self.channel, self.commands, self.hold = channel, commands, Hold(channel)
+        self.operations = {**commands.operations, **files.operations, **Rest(channel, commands).operations,
+                           **self.hold.operations, **Transfers(channel, commands).operations, "thaw": self._thaw}
+
+    def _thaw(self, message: wire.Message, fds: list[int]) -> None:
+        for waited in self.hold.thawed():
+            self.answer(*waited)
+        wire.reply(self.channel, message, {"ok": 1})
+
+    def busy(self, message: wire.Message, fds: list[int]) -> None:
+        """The root cannot be exchanged: a policy's mounts are of this one."""
+        wire.reply(self.channel, message, {"busy": 1})
 
     def answer(self, message: wire.Message, fds: list[int]) -> None:
         """Do what ``message`` asks. Its descriptors are closed afterwards."""
+        if self.hold.holding and self.hold.keeps(message, fds):
+            return
         try:
             operation = self.operations.get(message["op"])
             if operation is None:

@@ -37,6 +37,8 @@ _LINKS = {
 # irq, bus …) needs no mask: no user of a box is that root. /proc/sys is read-only, for parts of it belong to the box's
 # own namespaces.
 _MASKED = [name for name in ("kallsyms", "keys", "latency_stats", "sched_debug") if os.path.exists(f"/proc/{name}")]
+OVERLAY_FLAGS, ROOT_FLAGS = MS_NODEV | MS_NOSUID, MS_NODEV | MS_NOSUID | MS_NOEXEC | MS_RDONLY
+"""What the root is mounted with, and what may be added to it later. statvfs(3) has the same bits."""
 _STAGES = ("/tmp", "/run", "/mnt", "/var")
 
 
@@ -59,11 +61,7 @@ def clones(plan: dict[str, Any], dev: str, userns: int) -> list[int]:
     With a ``userns`` the layers' owners are mapped as in it, so that what lies on disk stays unshifted; the binds are
     not, so that root of a box is nobody special in the host's /usr.
     """
-    made = [syscalls.tree(dev, recursive=True)]
-    for path in (*plan["lowers"], plan["upper"]):
-        made.append(fd := syscalls.tree(path))
-        if userns:
-            syscalls.set_attributes(fd, 0, userns=userns)
+    made = [syscalls.tree(dev, recursive=True), *layer_clones(plan, userns)]
     for source, _ in plan["binds"]:
         # Recursive: a kernel refuses to uncover a directory below a submount in a less privileged namespace.
         made.append(fd := syscalls.tree(source, recursive=True))
@@ -71,10 +69,23 @@ def clones(plan: dict[str, Any], dev: str, userns: int) -> list[int]:
     return made
 
 
+def layer_clones(plan: dict[str, Any], userns: int, *, sealed: bool = False) -> list[int]:
+    """Detached mounts for :func:`overlay`: the lower layers (``sealed``: read-only), and the box's own directory."""
+    made = [syscalls.tree(path) for path in (*plan["lowers"], plan["upper"])]
+    for index, fd in enumerate(made):
+        attributes = ATTR_RDONLY if sealed and index < len(made) - 1 else 0
+        if userns or attributes:
+            syscalls.set_attributes(fd, attributes, userns=userns)
+    return made
+
+
 def build(plan: dict[str, Any], fds: Sequence[int]) -> None:
     """Make the box's root out of ``fds`` (from :func:`clones`) and move into it; the host's root is gone after."""
     dev, binds = fds[0], fds[1 + len(plan["lowers"]) + 1:]
-    _overlay(fds[1:len(fds) - len(binds)])
+    stage = next(path for path in _STAGES if os.path.isdir(path))
+    cover(stage)
+    os.chdir(stage)
+    overlay(fds[1:len(fds) - len(binds)])
     if not stat.S_ISDIR(os.lstat("proc").st_mode):
         raise OSError("the image has no /proc directory")
     # Before pivot_root: a new proc may be mounted only where a full one is in sight.
@@ -91,21 +102,25 @@ def build(plan: dict[str, Any], fds: Sequence[int]) -> None:
         syscalls.mount("tmpfs", target, "tmpfs", MS_NOSUID | MS_NODEV, options)
     if os.path.isdir("/run"):
         syscalls.mount("tmpfs", "/run", "tmpfs", MS_NOSUID | MS_NODEV, "mode=755,size=4m,nr_inodes=1k")
+    for target in plan.get("read_only", ()):
+        _seal(target)
     _bound_pids(plan["pid_max"])
     _mask_proc()
     for fd in fds:
         os.close(fd)
 
 
-def _overlay(layers: Sequence[int]) -> None:
-    """Mount the overlay and enter it. The last of ``layers`` holds ``u`` and ``w``, the others are lower ones.
-
-    The clones are attached under short names first: the options then fit mount(2)'s one page whatever the paths, and
-    /proc/mounts inside shows no host path.
-    """
-    stage = next(path for path in _STAGES if os.path.isdir(path))
+def cover(stage: str) -> None:
+    """Mount an empty directory at ``stage``, for :func:`overlay` to be made in; it goes with the root it lies in."""
     syscalls.mount("tmpfs", stage, "tmpfs", MS_NOSUID | MS_NODEV, "mode=700,size=1m")
-    os.chdir(stage)
+
+
+def overlay(layers: Sequence[int]) -> None:
+    """Mount the overlay in the current directory, a :func:`cover`, and enter it.
+
+    The last of ``layers`` holds ``u`` and ``w``, the others are lower ones. The clones are attached under short names
+    first: the options then fit mount(2)'s one page whatever the paths, and /proc/mounts inside shows no host path.
+    """
     for index, fd in enumerate(layers):
         os.mkdir(str(index))
         syscalls.attach(fd, str(index))
@@ -115,8 +130,18 @@ def _overlay(layers: Sequence[int]) -> None:
     # userxattr: works without privilege, so one layer serves root and user. volatile: what lies in a box need not
     # survive a power cut, and its end must not sync the host's disk.
     options = f"lowerdir={lowers},upperdir={last}/u,workdir={last}/w,userxattr,index=off,volatile"
-    syscalls.mount("overlay", "root", "overlay", MS_NODEV | MS_NOSUID, options)
+    syscalls.mount("overlay", "root", "overlay", OVERLAY_FLAGS, options)
     os.chdir("root")
+
+
+def _seal(path: str) -> None:
+    """Nothing in the box can change what lies at ``path``: a mount of its own, read-only, over the same files.
+
+    Where restored changes left nothing there, nothing is to be sealed: what an agent did must not fail the box.
+    """
+    if os.path.exists(path):
+        syscalls.mount(path, path, None, MS_BIND)
+        syscalls.mount(None, path, None, MS_BIND | MS_REMOUNT | MS_RDONLY | MS_NOSUID | MS_NODEV)
 
 
 def _bound_pids(pid_max: int) -> None:

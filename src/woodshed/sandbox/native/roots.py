@@ -1,0 +1,99 @@
+"""Prepared root file systems, as the engine sees them: what an image is asked for, and what lies above it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from woodshed.errors import EnvironmentFault
+from woodshed.model import EnvironmentSpec
+
+
+class Bound(Protocol):
+    """A host directory that stands read-only at ``target``."""
+
+    @property
+    def source(self) -> Path:
+        """On the host."""
+
+    @property
+    def target(self) -> str:
+        """In the box."""
+
+
+class Prepared(Protocol):
+    """A root file system ready to mount; :class:`woodshed.sandbox.images.rootfs.Rootfs` is one."""
+
+    @property
+    def digest(self) -> str:
+        """Names the content."""
+
+    @property
+    def lowers(self) -> tuple[Path, ...]:
+        """Overlay lower directories, topmost first."""
+
+    @property
+    def binds(self) -> Sequence[Bound]:
+        """What is bound over them."""
+
+    @property
+    def env(self) -> Mapping[str, str]:
+        """The image's environment."""
+
+    @property
+    def shell(self) -> str:
+        """/bin/bash or /bin/sh."""
+
+
+class Prepares(Protocol):
+    """Makes root file systems of specs: blocking, cached, safe in threads."""
+
+    def prepare(self, spec: EnvironmentSpec) -> Prepared:
+        """The root file system of ``spec``. Raises ImageFault."""
+
+
+@dataclass(frozen=True, slots=True)
+class Root:
+    """A prepared root with the layer its setup command left on top, if there is one."""
+
+    digest: str
+    lowers: tuple[Path, ...]
+    image: Prepared
+
+
+def key(spec: EnvironmentSpec) -> object:
+    """Equal for specs whose sandboxes start with the same files."""
+    setup = spec.setup and (spec.workdir, spec.setup, tuple(sorted(spec.env.items())))
+    return spec.image, spec.requirements, spec.uploads, setup
+
+
+async def in_own_thread(work: Callable[[EnvironmentSpec], Prepared], spec: EnvironmentSpec) -> Prepared:
+    """Not in the loop's pool: building a requirement makes a sandbox, whose own preparation must not wait for room."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[Prepared] = loop.create_future()
+
+    def settle(result: Prepared | None, error: BaseException | None) -> None:
+        if done.done():
+            return
+        if result is not None:
+            done.set_result(result)
+        else:
+            done.set_exception(error or EnvironmentFault("nothing was prepared"))
+
+    def run() -> None:
+        result: Prepared | None = None
+        failure: BaseException | None = None
+        try:
+            result = work(spec)
+        except BaseException as error:
+            failure = error
+        with suppress(RuntimeError):  # the loop is closed: nobody waits
+            loop.call_soon_threadsafe(settle, result, failure)
+
+    threading.Thread(target=run, name="woodshed-prepare", daemon=True).start()
+    return await done
