@@ -57,6 +57,8 @@ class Spool:
 
     stdout: Path | None = None
     stderr: Path | None = None
+    complete: bool = True
+    """False where less than that is there: the disk had no room for it."""
 
 
 @dataclass(frozen=True, slots=True)

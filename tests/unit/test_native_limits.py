@@ -145,20 +145,3 @@ async def test_what_the_engine_lacks_is_named(engine: NativeEngine) -> None:
             await box.exec("true", user=1000)
     else:
         assert (await box.exec("id -u; id -g; id -G", user=1000)).stdout == b"1000\n1000\n1000\n"
-
-
-async def test_a_terminal_is_made_inside(engine: NativeEngine) -> None:
-    """pty() gives the master of a terminal of the box: what is typed runs, and its end is reported."""
-    box = await engine.create(SPEC, SandboxPolicy())
-    terminal = await box.pty(["sh", "-c", "tty; read line; echo got:$line; exit 4"])
-    os.write(terminal.fd, b"typed\n")
-    assert await terminal.process.wait() == 4
-    shown = b""
-    try:
-        while piece := os.read(terminal.fd, 1000):
-            shown += piece
-    except OSError:
-        pass  # EIO: nobody holds the other side any more
-    os.close(terminal.fd)
-    assert b"/dev/pts/" in shown
-    assert b"got:typed" in shown

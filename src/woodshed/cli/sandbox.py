@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 from pathlib import Path
 from typing import Annotated, Literal
@@ -11,12 +10,11 @@ from typing import Annotated, Literal
 import typer
 
 from woodshed import settings
-from woodshed.cli.output import Json, emit_json, out
-from woodshed.cli.terminal import join
-from woodshed.errors import Unsupported, UsageError
+from woodshed.cli.output import Json, emit_json, note, out
+from woodshed.cli.terminal import join, size
+from woodshed.errors import UsageError
 from woodshed.interfaces import ExecResult
-from woodshed.model import EnvironmentSpec, Limits, Upload
-from woodshed.sandbox.native.box import NativeSandbox
+from woodshed.model import EnvironmentSpec, Limits, SandboxPolicy, Upload
 from woodshed.sandbox.native.places import sweep
 from woodshed.services import boxes
 
@@ -26,6 +24,9 @@ Image = Annotated[str, typer.Option(help="host, or dir:PATH of an unpacked root.
 Requirement = Annotated[list[str] | None, typer.Option("--requirement", "-r", help="A pip requirement; repeatable.")]
 Copy = Annotated[list[str] | None, typer.Option("--copy", metavar="SRC:DST", help="Files there at the start.")]
 Memory = Annotated[int | None, typer.Option(min=1, help="Memory limit in MB.")]
+Policy = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="A SandboxPolicy in TOML: directories, commands, limits, variables.")
+]
 
 
 def _spec(image: str, requirement: list[str] | None, copy: list[str] | None, memory_mb: int | None) -> EnvironmentSpec:
@@ -42,6 +43,14 @@ def _spec(image: str, requirement: list[str] | None, copy: list[str] | None, mem
     )
 
 
+def _policy(file: Path | None, limits: Limits) -> SandboxPolicy | None:
+    """The file's, with the limits that options gave over its own."""
+    if file is None:
+        return None
+    policy, given = boxes.load_policy(file), limits.model_dump(exclude_defaults=True)
+    return policy.model_copy(update={"limits": policy.limits.model_copy(update=given)})
+
+
 @app.command("run", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def run(
     command: Annotated[list[str], typer.Argument(help="The command, after --.")],
@@ -49,6 +58,7 @@ def run(
     requirement: Requirement = None,
     copy: Copy = None,
     memory_mb: Memory = None,
+    policy: Policy = None,
     timeout: Annotated[float | None, typer.Option(min=0.1, metavar="SECONDS", help="Kill it after so long.")] = None,
     json: Json = False,
 ) -> None:
@@ -59,13 +69,16 @@ def run(
         target.buffer.write(data)
         target.buffer.flush()
 
+    spec = _spec(image, requirement, copy, memory_mb)
     result: ExecResult = asyncio.run(
         boxes.run_once(
-            _spec(image, requirement, copy, memory_mb),
+            spec,
             command,
             engine=settings.setting("engine"),
             timeout_s=timeout,
             stream=None if json else stream,
+            policy=_policy(policy, spec.limits),
+            tell=note,
         )
     )
     if json:
@@ -85,23 +98,27 @@ def run(
 
 @app.command("shell")
 def shell(
-    image: Image = "host", requirement: Requirement = None, copy: Copy = None, memory_mb: Memory = None
+    image: Image = "host",
+    requirement: Requirement = None,
+    copy: Copy = None,
+    memory_mb: Memory = None,
+    policy: Policy = None,
 ) -> None:
     """Open an interactive shell in a fresh sandbox; it is gone when you leave."""
     if not sys.stdin.isatty():
         raise UsageError("a shell needs a terminal", remedy="Use: woodshed sandbox run -- COMMAND")
-    raise typer.Exit(asyncio.run(_shell(_spec(image, requirement, copy, memory_mb))))
+    spec = _spec(image, requirement, copy, memory_mb)
+    raise typer.Exit(asyncio.run(_shell(spec, _policy(policy, spec.limits))))
 
 
-async def _shell(spec: EnvironmentSpec) -> int:
-    async with boxes.opened(spec, engine=settings.setting("engine")) as sandbox:
-        if not isinstance(sandbox, NativeSandbox):
-            raise Unsupported("a terminal: this engine has none. Use 'woodshed sandbox run -- COMMAND'")
-        terminal = await sandbox.pty()
+async def _shell(spec: EnvironmentSpec, policy: SandboxPolicy | None) -> int:
+    async with boxes.opened(spec, engine=settings.setting("engine"), policy=policy, tell=note) as sandbox:
+        rows, columns = size()
+        terminal = await sandbox.pty(rows=rows, columns=columns)
         try:
-            return await join(terminal.fd, asyncio.ensure_future(terminal.process.wait()))
+            return await join(terminal)
         finally:
-            os.close(terminal.fd)
+            await terminal.close()
 
 
 @app.command("gc")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import os
 import signal
 import sys
@@ -12,55 +11,64 @@ import tty
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+from woodshed.errors import UsageError
+from woodshed.interfaces import Terminal
 
-async def join(fd: int, ended: asyncio.Future[int]) -> int:
-    """Pass bytes between this terminal and ``fd`` (the master side of one) until ``ended``; the exit code it holds."""
+_TAIL_S = 0.2
+"""What the command still had to say when it ended is shown; a background job may hold the terminal open longer."""
+
+
+def size() -> tuple[int, int]:
+    """Rows and columns of this terminal, and those of a usual one where it does not say."""
+    columns, rows = os.get_terminal_size(sys.stdin.fileno())
+    return rows or 24, columns or 80
+
+
+async def join(terminal: Terminal) -> int:
+    """Pass bytes between this terminal and ``terminal`` until its command ends; its exit code. Raises SandboxDied."""
     loop = asyncio.get_running_loop()
-    here, there = sys.stdin.fileno(), sys.stdout.fileno()
-    os.set_blocking(fd, False)
-    closed = loop.create_future()
+    here = sys.stdin.fileno()
+    keys: asyncio.Queue[bytes] = asyncio.Queue()
 
-    def keys() -> None:
+    def typed() -> None:
         data = os.read(here, 4096)
         if data:
-            with suppress(OSError):
-                os.write(fd, data)
+            keys.put_nowait(data)
         else:
             loop.remove_reader(here)
 
-    def output() -> None:
-        try:
-            data = os.read(fd, 65536)
-        except BlockingIOError:
-            return
-        except OSError:  # EIO: the last process on the terminal is gone
-            data = b""
-        if data:
-            os.write(there, data)
-        else:
-            loop.remove_reader(fd)
-            if not closed.done():
-                closed.set_result(None)
-
     with _raw(here):
-        _resize(here, fd)
-        loop.add_signal_handler(signal.SIGWINCH, _resize, here, fd)
-        loop.add_reader(here, keys)
-        loop.add_reader(fd, output)
+        loop.add_signal_handler(signal.SIGWINCH, _resize, terminal)
+        loop.add_reader(here, typed)
+        pumps = [asyncio.create_task(_type(terminal, keys)), asyncio.create_task(_show(terminal, sys.stdout.fileno()))]
         try:
-            code = await ended
-            with suppress(TimeoutError):  # what it still had to say; a background job may hold the terminal open
-                await asyncio.wait_for(asyncio.shield(closed), 0.2)
+            code = await terminal.process.wait()
+            await asyncio.wait([pumps[1]], timeout=_TAIL_S)
             return code
         finally:
             loop.remove_reader(here)
-            loop.remove_reader(fd)
             loop.remove_signal_handler(signal.SIGWINCH)
+            for pump in pumps:
+                pump.cancel()
+            await asyncio.gather(*pumps, return_exceptions=True)
 
 
-def _resize(here: int, fd: int) -> None:
-    with suppress(OSError):
-        fcntl.ioctl(fd, termios.TIOCSWINSZ, fcntl.ioctl(here, termios.TIOCGWINSZ, b"\0" * 8))
+async def _type(terminal: Terminal, keys: asyncio.Queue[bytes]) -> None:
+    with suppress(BrokenPipeError):  # it has ended; its exit code says the rest
+        while True:
+            await terminal.write(await keys.get())
+
+
+async def _show(terminal: Terminal, there: int) -> None:
+    while data := await terminal.read():
+        view = memoryview(data)
+        while view:
+            view = view[os.write(there, view):]
+
+
+def _resize(terminal: Terminal) -> None:
+    with suppress(OSError, UsageError):
+        terminal.resize(*size())
 
 
 @contextmanager

@@ -5,6 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
+from typing import Literal
+
+from woodshed.interfaces import Stream
+
+Take = Callable[[bytes], None]
 
 _CHUNK = 1 << 16
 _ROUNDS = 16
@@ -42,16 +47,41 @@ class Kept:
         self._trim()
         return bytes(self._head + self._tail)
 
+    def overflows(self, more: int = 0) -> bool:
+        """Whether ``more`` bytes would leave something dropped."""
+        return self._seen + more > 2 * self._half + self._odd
+
     @property
     def truncated(self) -> bool:
         """Whether something was dropped."""
-        return self._seen > 2 * self._half + self._odd
+        return self.overflows()
+
+
+class Told:
+    """A caller's ``stream``, which may raise: it is then told nothing more, and ``error`` is what it raised."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream: Stream | None = stream
+        self.error: Exception | None = None
+
+    def taker(self, name: Literal["stdout", "stderr"]) -> Take:
+        """What takes the pieces of one of the two streams."""
+
+        def take(data: bytes) -> None:
+            if self._stream is None:
+                return
+            try:
+                self._stream(name, data)
+            except Exception as error:
+                self._stream, self.error = None, error
+
+        return take
 
 
 class Pipe:
     """A pipe whose writing end goes into the box. ``take`` gets every piece that comes out of the other."""
 
-    def __init__(self, take: Callable[[bytes], None]) -> None:
+    def __init__(self, take: Take) -> None:
         self._take = take
         self.fd, self.inner = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         # Commands expect to block where a reader is slow; the flag belongs to each end's own file.
@@ -85,6 +115,11 @@ class Pipe:
             most -= len(data)
             self._take(data)
         return False
+
+    def take_present(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Read what is there now, as far as an ended command can have left it."""
+        if self.fd >= 0 and self._pull(_LAST):
+            self.close(loop)
 
     def finish(self, loop: asyncio.AbstractEventLoop) -> int | None:
         """The command ended: read what it left. The descriptor, now the caller's, where someone else holds the pipe."""
