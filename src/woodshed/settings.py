@@ -31,6 +31,7 @@ SETTINGS = (
     Setting("model_key", "", "name of the variable that holds the endpoint's key, e.g. OPENAI_API_KEY"),
     Setting("python", "", "the Python that sandboxes of the host image use (default: the one running Woodshed)"),
     Setting("pip_args", "", "extra arguments for pip when layers of requirements are made"),
+    Setting("disk_reserve_mb", "", "MB that sandboxes leave free on the disk of the home (default: 5 %, at most 1024)"),
 )
 _BY_NAME = {setting.name: setting for setting in SETTINGS}
 

@@ -24,13 +24,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from woodshed.errors import SandboxDied
+from woodshed.errors import SandboxDied, UsageError
 from woodshed.sandbox.native import disk, processes
 from woodshed.sandbox.native.disk import Room, Used
 from woodshed.sandbox.native.link import Link, World, children
 
-_LOOK_S, _SOON_S, _ANYWAY_S = 0.05, 0.01, 2.0
-"""Between two looks; where the room falls fast; and how long a box runs until it is counted without a sign."""
+_LOOK_S, _SOON_S = 0.05, 0.01
+"""Between two looks, and where the room falls fast."""
+_ANYWAY_S, _CALM_S = 2.0, 64.0
+"""How long a box runs until it is counted without a sign; twice as long each time nothing was found, up to this."""
 _WALKS = 2
 _SHARE, _CALM_SHARE = 4, 50
 """Counting a box again waits this many times as long as counting took: when there is a sign, and when there is none."""
@@ -58,6 +60,7 @@ class Watched:
     """Bytes and files that the host lost while it ran, since it was last counted and before ``room``."""
     since: float = 0.0
     took_s: float = 0.0
+    anyway_s: float = _ANYWAY_S
     allowed: tuple[int, int] = (0, 0)
     """Bytes and files it was left with after a limit was reached."""
     written: dict[int, int] = field(default_factory=dict)
@@ -116,7 +119,7 @@ class Watched:
         """Whether it is to be counted now; ``low`` is the host's room."""
         if low or self.sign(room) >= 1.0:
             return now - self.since >= _SHARE * self.took_s
-        return now - self.since >= max(_ANYWAY_S, _CALM_SHARE * self.took_s)
+        return now - self.since >= max(self.anyway_s, _CALM_SHARE * self.took_s)
 
     def rest(self, room: Room) -> None:
         """Nothing of it runs: what the host loses from now on is not its doing."""
@@ -166,9 +169,15 @@ class Watched:
 class Guard:
     """Watches the boxes of one engine."""
 
-    def __init__(self, home: Path, reserve_bytes: int | None = None) -> None:
-        """``home`` lies on the file system the boxes fill. It keeps ``reserve_bytes``; by default a gibibyte or 5 %."""
-        self._home, self._reserve = home, reserve_bytes
+    def __init__(self, home: Path, reserve: str = "") -> None:
+        """``home`` lies on the disk the boxes fill. It keeps ``reserve`` MB; where empty, a gibibyte or 5 %.
+
+        Raises UsageError where ``reserve`` is no number.
+        """
+        if reserve and not reserve.isdecimal():
+            raise UsageError(f"{reserve!r} is no number of megabytes", field="WOODSHED_DISK_RESERVE_MB",
+                             remedy="Set a whole number, 0 for no reserve, or nothing.")
+        self._home, self._reserve = home, int(reserve) << 20 if reserve else None
         self._room: Room | None = None
         self._boxes: dict[str, Watched] = {}
         self._active: dict[str, Watched] = {}
@@ -266,6 +275,7 @@ class Guard:
                 used = await asyncio.to_thread(watched.measure)
             watched.took_s = time.monotonic() - started
             before, watched.used = watched.used, used
+            watched.anyway_s = min(_CALM_S, 2 * watched.anyway_s) if used == before else _ANYWAY_S
             watched.room, watched.since, watched.unseen = room, started, (0, 0)
             self._judge(watched, used)
             if room is not None and self._low(room) and before is not None and not watched.over(used):
