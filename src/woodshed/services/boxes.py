@@ -1,24 +1,56 @@
-"""A sandbox by hand: run a command, open a shell, sweep leftovers, examine the machine."""
+"""A sandbox by hand: run a command, open a shell, read a policy."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+import tomllib
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 from woodshed import plugins, settings
-from woodshed.errors import Cause, boundary
+from woodshed.errors import Cause, UsageError, boundary
 from woodshed.interfaces import ExecResult, Sandbox, Stream
 from woodshed.model import EnvironmentSpec, SandboxPolicy
 
+MAX_POLICY_BYTES = 1_000_000
+
+
+def load_policy(file: Path) -> SandboxPolicy:
+    """The policy that a TOML file declares. Raises UsageError naming file, field and remedy."""
+    try:
+        with file.open("rb") as opened:
+            data = opened.read(MAX_POLICY_BYTES + 1)
+    except OSError as error:
+        raise UsageError(f"cannot be read: {error.strerror}", file=file, remedy="Check the path.") from None
+    if len(data) > MAX_POLICY_BYTES:
+        raise UsageError(f"larger than {MAX_POLICY_BYTES} bytes", file=file, remedy="docs/policy.md shows an example.")
+    try:
+        declared = tomllib.loads(data.decode())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UsageError(f"broken TOML: {error or 'nested too deep'}", file=file,
+                         remedy="Mend the line it names; docs/policy.md shows an example.") from None
+    return SandboxPolicy.parse(declared, file=file)
+
 
 @asynccontextmanager
-async def opened(spec: EnvironmentSpec, *, engine: str) -> AsyncIterator[Sandbox]:
-    """A live sandbox of ``spec``, gone afterwards. Raises EnvironmentFault, UsageError."""
+async def opened(
+    spec: EnvironmentSpec,
+    *,
+    engine: str,
+    policy: SandboxPolicy | None = None,
+    tell: Callable[[str], None] | None = None,
+) -> AsyncIterator[Sandbox]:
+    """A live sandbox of ``spec``, gone afterwards. Without a ``policy``, one of the spec's limits alone.
+
+    ``tell`` gets what the policy does not hold though it may look so. Raises EnvironmentFault, UsageError.
+    """
     made = plugins.engine(engine, settings.home())
     try:
         with boundary(Cause.ENVIRONMENT, "opening the sandbox"):
-            sandbox = await made.create(spec, SandboxPolicy(limits=spec.limits))
+            sandbox = await made.create(spec, policy or SandboxPolicy(limits=spec.limits))
         try:
+            for note in getattr(sandbox, "notes", ()) if tell is not None else ():
+                tell(note)
             yield sandbox
         finally:
             await sandbox.close()
@@ -33,7 +65,9 @@ async def run_once(
     engine: str,
     timeout_s: float | None = None,
     stream: Stream | None = None,
+    policy: SandboxPolicy | None = None,
+    tell: Callable[[str], None] | None = None,
 ) -> ExecResult:
     """One command in a fresh sandbox."""
-    async with opened(spec, engine=engine) as sandbox:
+    async with opened(spec, engine=engine, policy=policy, tell=tell) as sandbox:
         return await sandbox.exec(list(command), timeout_s=timeout_s, stream=stream)

@@ -212,8 +212,9 @@ async def _limits() -> Finding:
 
 def _landlock() -> Finding:
     abi = syscalls.landlock_abi()
-    return Finding("landlock", abi > 0, f"version {abi}" if abi else "not there", required=False,
-                   remedy="" if abi else "Optional: boot with lsm=landlock,…")
+    detail = f"version {abi}: allow sets of commands are enforced"
+    return Finding("landlock", abi > 0, detail if abi else "not there: policies with commands.allow are refused",
+                   required=False, remedy="" if abi else "Boot with lsm=landlock,… (Linux 5.13) to use commands.allow.")
 
 
 def _pids() -> Finding:

@@ -1,16 +1,15 @@
-"""What user commands may not do: capabilities, no_new_privs, Landlock and a seccomp deny list, applied once in PID 1.
+"""What user commands may not do: capabilities, no_new_privs and a seccomp deny list, applied once in PID 1.
 
-Everything a sandbox runs is a child of PID 1 and inherits them all, so an exec costs none of it again.
+Everything a sandbox runs is a child of PID 1 and inherits all three, so an exec costs none of it again.
 """
 
 from __future__ import annotations
 
 import errno
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from woodshed.sandbox.native.inside import syscalls
-from woodshed.sandbox.native.inside.landlock import Ruleset
 
 # include/uapi/linux/capability.h: what root of a box needs to install and own files, and to change user. No SETPCAP,
 # MKNOD, NET_RAW, SYS_CHROOT, SETFCAP, AUDIT_WRITE, which Docker also leaves.
@@ -18,9 +17,9 @@ KEPT_CAPABILITIES = {
     "CHOWN": 0, "DAC_OVERRIDE": 1, "FOWNER": 3, "FSETID": 4, "KILL": 5, "SETGID": 6, "SETUID": 7,
     "NET_BIND_SERVICE": 10,
 }
-_KEPT_MASK = sum(1 << capability for capability in KEPT_CAPABILITIES.values())
 _SETPCAP = 8
 """PID 1's own, to empty the bounding set of other users' commands. No command can have it: no bounding set holds it."""
+_KEPT_MASK = sum(1 << capability for capability in (*KEPT_CAPABILITIES.values(), _SETPCAP))
 _NOROOT_LOCKED = 1 | 2  # include/uapi/linux/securebits.h: user 0 gains nothing by an exec, for good
 
 _AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
@@ -68,11 +67,10 @@ def denied(machine: str) -> dict[str, int]:
     return _DENIED_COMMON | {name: number for name, number in own.items() if number is not None}
 
 
-def program(machine: str, *, sealed: bool = False) -> bytes:
+def program(machine: str) -> bytes:
     """The filter as BPF. Unknown machines are refused (KeyError): a wrong table would protect nothing.
 
     A foreign architecture or an x32 call kills; clone3 is ENOSYS, as its flags cannot be read, and libc falls back.
-    ``sealed``: there are no files but those of mounts.
     """
     column = 0 if machine == "x86_64" else 1
     refuse, code = _ERRNO | errno.EPERM, [(_LOAD, 0, 0, _ARCH), (_EQUAL, 1, 0, _AUDIT_ARCH[machine]), _ret(_KILL)]
@@ -81,9 +79,7 @@ def program(machine: str, *, sealed: bool = False) -> bytes:
         code += [(_AT_LEAST, 0, 1, _X32_BIT), _ret(_KILL)]
     for number in sorted(denied(machine).values()):
         code += _when(number, [_ret(refuse)])
-    missing = [_CLONE3, *(pair[column] for pair in _UNMOUNTED.values())] if sealed else [_CLONE3]
-    for number in missing:
-        code += _when(number, [_ret(_ERRNO | errno.ENOSYS)])
+    code += _when(_CLONE3, [_ret(_ERRNO | errno.ENOSYS)])
     # The low byte of clone's flags is a signal number; in unshare's, 0x80 is CLONE_NEWTIME.
     for call, flags in ((_CLONE, syscalls.NAMESPACES), (_UNSHARE, syscalls.NAMESPACES | 0x80)):
         code += _when(call[column], [_argument(0), (_ANY_BIT, 0, 1, flags), _ret(refuse), _ret(_ALLOW)])
@@ -97,6 +93,18 @@ def program(machine: str, *, sealed: bool = False) -> bytes:
     code += _when(_SOCKET[column], [_argument(0), *families, *_when(_AF_NETLINK, netlink),
                                     _ret(_ERRNO | errno.EAFNOSUPPORT)])
     code.append(_ret(_ALLOW))
+    return _packed(code)
+
+
+def sealing_program(machine: str) -> bytes:
+    """A second filter, upon :func:`program`, which judges the machine: there are no files but those of mounts."""
+    code = [(_LOAD, 0, 0, _NUMBER)]
+    for pair in _UNMOUNTED.values():
+        code += _when(pair[0 if machine == "x86_64" else 1], [_ret(_ERRNO | errno.ENOSYS)])
+    return _packed([*code, _ret(_ALLOW)])
+
+
+def _packed(code: Sequence[Instruction]) -> bytes:
     return b"".join(struct.pack("HBBI", *instruction) for instruction in code)
 
 
@@ -120,32 +128,33 @@ def _last() -> int:
         return 40  # CAP_CHECKPOINT_RESTORE, of Linux 5.9; a higher one would be refused below
 
 
-_ALL = range(_last() + 1)
-_OTHERS = [capability for capability in _ALL if not _KEPT_MASK >> capability & 1]
+_DROPPED = [capability for capability in range(_last() + 1) if capability not in KEPT_CAPABILITIES.values()]
 
 
-def drop_capabilities(*, every: bool = False) -> None:
-    """Commands of user 0 get :data:`KEPT_CAPABILITIES` alone, or none if ``every`` one is dropped; nothing is regained.
-
-    This process keeps them, and what it takes to drop those of other users' commands.
-    """
-    for capability in _ALL if every else _OTHERS:
+def _unbind(capabilities: Iterable[int]) -> None:
+    for capability in capabilities:
         syscalls.prctl(syscalls.PR_CAPBSET_DROP, capability)
-    if every:
-        syscalls.prctl(syscalls.PR_SET_SECUREBITS, _NOROOT_LOCKED)
-    syscalls.set_capabilities(_KEPT_MASK | 1 << _SETPCAP)
+
+
+def drop_capabilities() -> None:
+    """No command has more than :data:`KEPT_CAPABILITIES`, whatever it starts; nothing can be regained."""
+    _unbind(_DROPPED)
+    syscalls.set_capabilities(_KEPT_MASK)
 
 
 def empty_bounding_set() -> None:
-    """No exec gives a capability any more: for commands of users other than 0, who have none to begin with."""
-    for capability in KEPT_CAPABILITIES.values():
-        syscalls.prctl(syscalls.PR_CAPBSET_DROP, capability)
+    """Nothing that this process starts gets a capability by being started; what it has itself it keeps."""
+    _unbind(KEPT_CAPABILITIES.values())
 
 
-def confine(filter_program: bytes, ruleset: Ruleset | None = None, *, unprivileged: bool = False) -> None:
-    """Drop capabilities, set no_new_privs, load ``ruleset`` and the filter, for this process and all it will start."""
-    drop_capabilities(every=unprivileged)
+def deprive_root() -> None:
+    """User 0 of the box has no capability either. This process keeps its own, to serve files and to end commands."""
+    empty_bounding_set()
+    syscalls.prctl(syscalls.PR_SET_SECUREBITS, _NOROOT_LOCKED)
+
+
+def confine(filter_program: bytes) -> None:
+    """Drop capabilities, set no_new_privs and load the filter, for this process and all it will start."""
+    drop_capabilities()
     syscalls.prctl(syscalls.PR_SET_NO_NEW_PRIVS, 1)
-    if ruleset is not None:
-        ruleset.restrict()
     syscalls.load_filter(filter_program)

@@ -6,7 +6,7 @@ would run any program given as its argument. :func:`guarded` makes a copy that t
 refuses as a command: it names a loader of its own that cannot be opened, and the kernel reads that name of commands
 only (fs/binfmt_elf.c, load_elf_binary and load_elf_interp).
 """
-# ruff: noqa: PTH113, PTH118, PTH119, PTH123
+# ruff: noqa: PTH116, PTH118, PTH119, PTH123
 # (This process stays small: neither pathlib nor contextlib is loaded in it.)
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import struct
 
 INTERPRETERS = frozenset({
     "ash", "awk", "bash", "bun", "busybox", "csh", "dash", "deno", "emacs", "erl", "ex", "expect", "fish", "gawk",
-    "gdb", "guile", "irb", "java", "jshell", "julia", "ksh", "lua", "luajit", "mawk", "mksh", "mono", "nawk", "node", "nodejs",
-    "octave", "original-awk", "perl", "php", "pwsh", "pypy", "python", "qemu", "r", "rscript", "ruby", "scheme",
-    "sh", "tcc", "tclsh", "toybox", "vi", "view", "vim", "wish", "zsh",
+    "gdb", "guile", "irb", "java", "jshell", "julia", "ksh", "lua", "luajit", "mawk", "mksh", "mono", "nawk", "node",
+    "nodejs", "octave", "original-awk", "perl", "php", "pwsh", "pypy", "python", "qemu", "r", "rscript", "ruby",
+    "scheme", "sh", "tcc", "tclsh", "toybox", "vi", "view", "vim", "wish", "zsh",
 })  # fmt: skip
 """Programs that do what their input says. By name only: there is no telling of all of them."""
 MANY = frozenset({"busybox", "coreutils", "sbase-box", "toybox", "uutils", "ubase-box"})
@@ -51,8 +51,16 @@ def named(name: str, search: str) -> list[str]:
     """The files that ``name`` may mean, links resolved: itself where it is a path, else all of ``search`` (a PATH)."""
     where = [name] if "/" in name else [os.path.join(folder, name) for folder in search.split(":")
                                         if folder.startswith("/")]
-    found = [os.path.realpath(path) for path in where if os.path.isfile(path) and os.access(path, os.X_OK)]
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(os.path.realpath(path) for path in where if _is_program(path)))
+
+
+def _is_program(path: str) -> bool:
+    """By its mode: access(2) says no wherever a mount is noexec, as those of programs to be allowed may be yet."""
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:
+        return False
+    return stat.S_ISREG(mode) and mode & 0o111 != 0
 
 
 class Allowed:

@@ -3,7 +3,7 @@
 A rule's place becomes a mount of its own, so nothing inside can rename or remove it, nor the directories above it that
 are writable ("pins"): what is protected by a path stays at that path.
 """
-# ruff: noqa: PTH101, PTH102, PTH112, PTH114, PTH119, PTH120, PTH123, PTH208
+# ruff: noqa: PTH101, PTH102, PTH110, PTH112, PTH114, PTH119, PTH120, PTH123, PTH208
 # (This process stays small: neither pathlib nor contextlib is loaded in it.)
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from woodshed.sandbox.native.inside import files, programs, syscalls
+from woodshed.sandbox.native.inside import confine, files, programs, syscalls
 from woodshed.sandbox.native.inside.landlock import EXECUTE, REFER, WRITING, Ruleset
 from woodshed.sandbox.native.inside.syscalls import ATTR_NODEV, ATTR_NOEXEC, ATTR_NOSUID, ATTR_RDONLY
 
@@ -27,14 +27,17 @@ Places = dict[str, str]
 
 
 class Enforced:
-    """What a policy comes to in a box. ``ruleset`` is None where Landlock has no part in it."""
+    """What a policy comes to in a box: its mounts at once, and the rest by :meth:`seal`, when the box is confined."""
 
     def __init__(self, rules: dict[str, Any], workdir: str) -> None:
         """Mounts. Raises OSError where this image cannot be held to the policy."""
         self.notes: list[str] = []
-        self.sealed: bool = rules["sealed"]
-        self.ruleset: Ruleset | None = None
+        self._ruleset: Ruleset | None = None
         self._noexec: bool = rules["noexec"]
+        self._sealed: bool = rules["sealed"]
+        self._unprivileged: bool = rules["unprivileged"]
+        if not os.path.isdir(workdir):
+            files.make_parents(workdir + "/")  # later it may lie in what is read-only
         places = _places(rules["directories"])
         self._guarded = places.get("/") == "read"
         if self._noexec:
@@ -48,9 +51,18 @@ class Enforced:
         self._deny(rules["deny"], rules["path"])
         allowed = self._allow(rules["allow"], rules["path"]) if rules["allow"] is not None else None
         syscalls.unmount(_STAGE)
-        if self.sealed:
+        if self._sealed:
             _change("/proc", ATTR_RDONLY)  # a process's own memory can be written there, code included
         self._restrict(places, allowed)
+
+    def seal(self) -> None:
+        """For this process and all it will start, for good. Needs no_new_privs."""
+        if self._unprivileged:
+            confine.deprive_root()
+        if self._ruleset is not None:
+            self._ruleset.restrict()
+        if self._sealed:
+            syscalls.load_filter(confine.sealing_program(syscalls.MACHINE))
 
     # -- directories ---------------------------------------------------------------------------------------------------
 
@@ -135,24 +147,24 @@ class Enforced:
         guarded = self._guarded and syscalls.landlock_abi() > 0
         if allowed is None and not guarded:
             return
-        self.ruleset = Ruleset((EXECUTE if allowed is not None else 0) | (WRITING if guarded else 0))
-        self.ruleset.grant(REFER, ["/"])
+        self._ruleset = Ruleset((EXECUTE if allowed is not None else 0) | (WRITING if guarded else 0))
+        self._ruleset.grant(REFER, ["/"])
         if allowed is not None:
-            self.ruleset.grant(EXECUTE, [*allowed.files, *allowed.loaders])
+            self._ruleset.grant(EXECUTE, [*allowed.files, *allowed.loaders])
         if guarded:
-            self.ruleset.grant(WRITING, ["/dev", "/proc", *(path for path in places if places[path] == "write")])
+            self._ruleset.grant(WRITING, ["/dev", "/proc", *(path for path in places if places[path] == "write")])
 
 
 def _places(rules: list[list[str]]) -> Places:
     """The rules of what is there, by resolved path."""
     found: Places = {}
-    for path, access in rules:
+    for path, access in sorted(rules, key=lambda rule: rule[1] != "write"):  # those make what is missing
         real = os.path.realpath(path)
         if real in _OWN or real.startswith(tuple(f"{own}/" for own in _OWN)):
             raise OSError(f"directories: {path!r} leads to {real!r}, the sandbox's own")
         if access == "hidden" and real == "/":
             raise OSError(f"directories: {path!r} leads to '/', which cannot be hidden")
-        if not os.path.lexists(real):
+        if not os.path.exists(real):  # nor is a link that leads round in circles anything
             if access == "hidden":
                 continue
             if access == "read":
