@@ -77,7 +77,16 @@ class Swap:
     value: Any
 
 
-Defence = tuple[Patch | Swap, ...]
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """``old`` stands exactly once in ``module``, of our own side; without this defence it reads ``new``."""
+
+    module: str
+    old: str
+    new: str = ""
+
+
+Defence = tuple[Patch | Swap | Edit, ...]
 """What must change to take one defence away."""
 
 
@@ -269,7 +278,7 @@ async def _serve(home: Path, base: Path) -> None:
         attack = attacks[asked["name"]]
         try:
             if asked["off"]:
-                defences = [part for index in asked["off"] for part in attack.defences[index]]
+                defences = tuple(part for index in asked["off"] for part in attack.defences[index])
                 with weakened(defences, base):
                     weak = NativeEngine(home, images=images)
                     scene = Scene(home, images, weak, planted, attack)
@@ -322,11 +331,14 @@ class _Images:
 
 
 @contextmanager
-def weakened(defences: Sequence[Patch | Swap], base: Path) -> Iterator[None]:
+def weakened(defences: Defence, base: Path) -> Iterator[None]:
     """Without these defences: engines made meanwhile start code with the patches, our own side has the swaps."""
     patches = [part for part in defences if isinstance(part, Patch)]
     with ExitStack() as stack:
         monkey = stack.enter_context(pytest.MonkeyPatch.context())
+        edits = [part for part in defences if isinstance(part, Edit)]
+        for name in dict.fromkeys(edit.module for edit in edits):
+            stack.enter_context(_edited(name, [edit for edit in edits if edit.module == name]))
         for part in defences:
             if isinstance(part, Swap):
                 module, _, owner = part.module.partition(":")
@@ -340,6 +352,23 @@ def weakened(defences: Sequence[Patch | Swap], base: Path) -> Iterator[None]:
                 apply(patch, code / "inside")
             monkey.setattr(forkserver, "CODE", code)
         yield
+
+
+@contextmanager
+def _edited(name: str, edits: Sequence[Edit]) -> Iterator[None]:
+    """The module run anew, in its own namespace: what others hold of it finds the changed names there."""
+    module = importlib.import_module(name)
+    path, names = str(module.__file__), dict(vars(module))
+    source = Path(path).read_text()
+    for edit in edits:
+        assert source.count(edit.old) == 1, f"a defence stands in {source.count(edit.old)} places: {edit.old!r}"
+        source = source.replace(edit.old, edit.new)
+    exec(compile(source, path, "exec"), vars(module))
+    try:
+        yield
+    finally:
+        vars(module).clear()
+        vars(module).update(names)
 
 
 def apply(patch: Patch, folder: Path) -> None:

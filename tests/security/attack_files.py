@@ -8,16 +8,19 @@ import io
 import os
 import shutil
 import subprocess
+import tarfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import pytest
 
-from outer import Attack, Defence, Patch, Scene, Swap
-from woodshed.errors import UsageError
+from outer import Attack, Defence, Edit, Patch, Scene, Swap
+from woodshed.errors import ImageFault, UsageError
 from woodshed.model import Change, ChangeKind, ChangeSet, EnvironmentSpec
-from woodshed.sandbox.native import capture, restore, trees, upload
+from woodshed.sandbox.native import archive, capture, landing, restore, trees, unpack
 from woodshed.sandbox.native.box import NativeSandbox
+from woodshed.sandbox.native.inside import frames
 from woodshed.sandbox.native.places import Place
 
 NATIVE = "woodshed.sandbox.native"
@@ -106,10 +109,10 @@ async def _swapped_while_captured(scene: Scene) -> str | None:
     inside, blobs = box.world.folder / "u/workspace/d", Blobs()
     original = capture._Walk._file
 
-    def swap(walk: Any, parts: tuple[str, ...], info: os.stat_result) -> None:
+    def swap(walk: Any, *more: Any) -> None:
         inside.rename(inside.with_name("was"))
         inside.symlink_to(scene.targets["fake"])
-        original(walk, parts, info)
+        original(walk, *more)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(capture._Walk, "_file", swap)
@@ -156,6 +159,40 @@ async def _upload_of_a_link(scene: Scene) -> str | None:
     except (OSError, UsageError):
         return None
     return "uploaded" if scene.targets["word"].encode() in content else None
+
+
+async def _download_through_a_link(scene: Scene) -> str | None:
+    """A sandbox whose first process is not ours any more sends a tree with a link, and then a file below the link."""
+    outside, target = Path(scene.targets["fake"], "downloaded"), Path(scene.targets["fake"], "target")
+    for folder in (outside, target):
+        shutil.rmtree(folder, ignore_errors=True)
+    outside.mkdir()
+
+    def frame(kind: bytes, path: bytes, size: int = 0) -> bytes:
+        return frames._HEAD.pack(kind, 0o755, len(path), size) + path
+
+    link = os.fsencode(outside)
+    sent = frame(b"d", b"") + frame(b"l", b"a", len(link)) + link
+    sent += frame(b"f", b"a/planted", 0) + frames._PIECE.pack(0, 0) + frame(b"e", b"")
+    with suppress(OSError):
+        landing.land(frames.Frames(frames.Reader(io.BytesIO(sent).read)), target, 1 << 20)
+    return "a file of the host" if list(outside.iterdir()) else None
+
+
+async def _marks_in_a_snapshot(scene: Scene) -> str | None:
+    """A snapshot from elsewhere carries a mark that overlayfs would obey: read another directory instead."""
+    entry = tarfile.TarInfo(".")
+    entry.type, entry.mode = tarfile.DIRTYPE, 0o755
+    entry.pax_headers = {archive.XATTR + "user.overlay.redirect": "/etc"}
+    blobs, target = Blobs(), Path(scene.targets["fake"], "layer")
+    digest = blobs.put(entry.tobuf(tarfile.PAX_FORMAT) + bytes(1024))
+    try:
+        unpack.unpack(digest, blobs, target, archive.Room(10, 1000))
+        return next((name for name in os.listxattr(target) if name.startswith("user.overlay")), None)
+    except ImageFault:
+        return None
+    finally:
+        shutil.rmtree(target, ignore_errors=True)
 
 
 async def _restore_through_a_link(scene: Scene) -> str | None:
@@ -217,9 +254,10 @@ def _open_to_all(place: Place, name: str) -> None:
         path.chmod(0o755)
 
 
+FRAMES = f"{NATIVE}.inside.frames"
 PUBLIC_FOLDERS: Defence = (Swap(f"{NATIVE}.places:Place", "box", _open_to_all),)
-NOT_REGULAR = """        if not stat.S_ISREG(info.st_mode):
-            raise OSError(errno.EINVAL, "not a regular file")
+NOT_REGULAR = """    if not stat.S_ISREG(info.st_mode):
+        raise OSError(errno.EINVAL, "not a regular file")
 """
 
 ATTACKS = (
@@ -229,7 +267,7 @@ ATTACKS = (
     Attack(5, "a directory left open", act=_directory_of_a_descriptor, defences=((Patch(
         "    _mask_proc()\n    for fd in fds:\n        os.close(fd)\n", "    _mask_proc()\n"),),)),
     Attack(6, "a link to the first process's program", act=_program_of_the_first_process, defences=((Patch(
-        "flags | _SPARE, mode, syscalls.RESOLVE_NO_MAGICLINKS)", "flags | _SPARE, mode, 0)"),),)),
+        "flags | _SPARE, 0, syscalls.RESOLVE_NO_MAGICLINKS)", "flags | _SPARE, 0, 0)"),),)),
     Attack(6, "a link to the first process's maps", act=_maps_of_the_first_process, defences=((Patch(
         'if info.st_dev == os.stat("/proc").st_dev:', "if False:"),),)),
     Attack(6, "a link to a device", act=_device, defences=((Patch(NOT_REGULAR),),)),
@@ -239,8 +277,17 @@ ATTACKS = (
         f"{NATIVE}.trees", "open_beneath", _open_anyhow),),)),
     Attack(6, "marks of the overlay", act=_marks_of_the_overlay, defences=((Patch(",userxattr,", ","),),)),
     Attack(6, "a link in an uploaded folder", act=_upload_of_a_link, defences=(
-        (Swap("pathlib:Path", "lstat", Path.stat),),
-        (Swap(f"{NATIVE}.upload", "_OPEN", upload._OPEN & ~os.O_NOFOLLOW),))),
+        (Edit(FRAMES, "                    info = os.stat(name, dir_fd=directory, follow_symlinks=False)\n",
+              "                    info = os.stat(name, dir_fd=directory)\n"),),
+        (Edit(FRAMES, "fd = syscalls.open_resolved(directory, name, _FILE, 0, resolve)",
+              "fd = os.open(name, _FILE & ~os.O_NOFOLLOW, dir_fd=directory)"),))),
+    Attack(6, "a link in a downloaded tree", act=_download_through_a_link, defences=((Edit(
+        FRAMES, "    return syscalls.open_resolved(top, path, flags, 0, _BENEATH)\n",
+        "    return os.open(path, flags & ~os.O_NOFOLLOW, dir_fd=top)\n"),),)),
+    Attack(6, "marks of the overlay in an imported snapshot", act=_marks_in_a_snapshot, defences=((Edit(
+        f"{NATIVE}.unpack", '            if name != key:\n                if not name.startswith("user.")'
+                            ' or name.startswith("user.overlay."):\n',
+        "            if name != key:\n                if False:\n"),),)),
     Attack(6, "a link in restored changes", act=_restore_through_a_link, defences=((Swap(
         f"{NATIVE}.restore", "_DIRECTORY", restore._DIRECTORY & ~os.O_NOFOLLOW),),)),
     Attack(6, "a link in what is removed", act=_removal_through_a_link, defences=(

@@ -29,8 +29,7 @@ NO_USER_OR_CGROUP_NAMESPACE: Defence = (*_without("USER", "CGROUP"), *_MAPPING)
 HOSTS_IDS: Defence = (Patch("_write_maps(pid, first, first, 65536)", "_write_maps(pid, 0, 0, 65536)"), _UNMAPPED)
 # The network namespace is the box's, which then has every right over it.
 OWN_NETWORK: Defence = (Patch(_KINDS, "_NAMESPACES = syscalls.NAMESPACES"),)
-CAPABILITIES: Defence = (Patch("    syscalls.set_capabilities(_KEPT_MASK)\n"),
-                         Patch("        syscalls.prctl(syscalls.PR_CAPBSET_DROP, capability)", "        pass"))
+CAPABILITIES: Defence = (Patch("    _unbind(_DROPPED)\n    syscalls.set_capabilities(_KEPT_MASK)\n", "    pass\n"),)
 MOUNTING: Defence = (Patch('"mount": (165, 40), "umount2": (166, 39)', '"umount2": (166, 39)'),)
 SETTINGS_READ_ONLY: Defence = (Patch(
     'syscalls.mount(None, "/proc/sys", None, MS_BIND | MS_REMOUNT | MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC)',
@@ -39,7 +38,8 @@ NO_NEW_PRIVILEGES: Defence = (Patch(
     "    drop_capabilities()\n    syscalls.prctl(syscalls.PR_SET_NO_NEW_PRIVS, 1)\n"
     "    syscalls.load_filter(filter_program)\n",
     "    syscalls.load_filter(filter_program)\n    drop_capabilities()\n"),)
-NOSUID: Defence = (Patch('MS_NODEV | MS_NOSUID, options)', "MS_NODEV, options)"),)
+NOSUID: Defence = (Patch("OVERLAY_FLAGS, ROOT_FLAGS = MS_NODEV | MS_NOSUID,", "OVERLAY_FLAGS, ROOT_FLAGS = MS_NODEV,"),)
+NODEV: Defence = (Patch("OVERLAY_FLAGS, ROOT_FLAGS = MS_NODEV | MS_NOSUID,", "OVERLAY_FLAGS, ROOT_FLAGS = MS_NOSUID,"),)
 FAMILIES = "for family in (_AF_UNIX, _AF_INET, _AF_INET6)"
 
 MOUNT = """
@@ -212,16 +212,16 @@ ATTACKS = (
     Attack(1, "a file for the host's root alone", FOR_ROOT, (HOSTS_IDS,), root=ONLY_ROOT_HAS_RANGES),
     # 2: mounts
     Attack(2, "a mount", MOUNT, (MOUNTING, CAPABILITIES)),
-    Attack(2, "the release agent of control groups", RELEASE_AGENT, (MOUNTING, (*CAPABILITIES, *NO_USER_OR_CGROUP_NAMESPACE)),
-           root=ONLY_ROOT_HAS_RANGES, needs=("cgroup v1",)),
+    Attack(2, "the release agent of control groups", RELEASE_AGENT,
+           (MOUNTING, (*CAPABILITIES, *NO_USER_OR_CGROUP_NAMESPACE)), root=ONLY_ROOT_HAS_RANGES, needs=("cgroup v1",)),
     Attack(2, "another root", CHROOT, (_call('"chroot": (161, 51), '), CAPABILITIES)),
     # 7: privileges
     Attack(7, "a setuid program", act=_setuid, defences=(NO_NEW_PRIVILEGES, NOSUID),
            root="an ordinary user's sandbox has no second user to rise from"),
     Attack(7, "capabilities of a file", CAPABILITY, ((Patch('"NET_BIND_SERVICE": 10,',
                                                             '"NET_BIND_SERVICE": 10, "SETFCAP": 31,'),),)),
-    Attack(7, "a device node", DEVICE, ((*NO_USER_NAMESPACE, *CAPABILITIES), (Patch(
-        "MS_NODEV | MS_NOSUID, options)", "MS_NOSUID, options)"),)), root=ONLY_ROOT_HAS_RANGES, needs=("device",)),
+    Attack(7, "a device node", DEVICE, ((*NO_USER_NAMESPACE, *CAPABILITIES), NODEV), needs=("device",),
+           root=ONLY_ROOT_HAS_RANGES),
     Attack(7, "a user namespace by unshare", NAMESPACE, ((Patch(
         ", (_UNSHARE, syscalls.NAMESPACES | 0x80)", ","),),)),
     Attack(7, "a user namespace by clone", CLONE, ((Patch("(_CLONE, syscalls.NAMESPACES)", "(_CLONE, 0)"),),)),
@@ -230,7 +230,8 @@ ATTACKS = (
     Attack(14, "a user namespace by clone3", CLONE3, ((Patch("_when(_CLONE3, [_ret(_ERRNO | errno.ENOSYS)])",
                                                              "_when(_CLONE3, [_ret(_ALLOW)])"),),)),
     Attack(14, "calls by x32 numbers", X32, ((Patch(
-        "(_AT_LEAST, 0, 1, _X32_BIT), _ret(_KILL)", "(_AT_LEAST, 0, 1, _X32_BIT), _ret(_ALLOW)"),),), needs=("x86-64",)),
+        "(_AT_LEAST, 0, 1, _X32_BIT), _ret(_KILL)", "(_AT_LEAST, 0, 1, _X32_BIT), _ret(_ALLOW)"),),),
+           needs=("x86-64",)),
     Attack(14, "calls of the 32-bit table", IA32, ((Patch("(_EQUAL, 1, 0, _AUDIT_ARCH[machine]), _ret(_KILL)",
                                                           "(_EQUAL, 1, 0, _AUDIT_ARCH[machine]), _ret(_ALLOW)"),),),
            needs=("x86-64", "ia32")),
@@ -263,9 +264,11 @@ ATTACKS = (
     Attack(10, "the kernel's ciphers", _socket(38, 5), ((Patch(
         FAMILIES, "for family in (_AF_UNIX, _AF_INET, _AF_INET6, 38)"),),), needs=("alg",)),
     Attack(10, "packets", _socket(17, 3, 0x0300), ((Patch(
-        FAMILIES, "for family in (_AF_UNIX, _AF_INET, _AF_INET6, 17)"),), (*CAPABILITIES, *OWN_NETWORK)), needs=("packet",)),
+        FAMILIES, "for family in (_AF_UNIX, _AF_INET, _AF_INET6, 17)"),), (*CAPABILITIES, *OWN_NETWORK)),
+           needs=("packet",)),
     Attack(10, "xdp", _socket(44, 3), ((Patch(
-        FAMILIES, "for family in (_AF_UNIX, _AF_INET, _AF_INET6, 44)"),), (*CAPABILITIES, *OWN_NETWORK)), needs=("xdp",)),
+        FAMILIES, "for family in (_AF_UNIX, _AF_INET, _AF_INET6, 44)"),), (*CAPABILITIES, *OWN_NETWORK)),
+           needs=("xdp",)),
     Attack(10, "raw IP", _socket(2, 3, 1), (CAPABILITIES, OWN_NETWORK)),
     Attack(10, "the kernel's events", NETLINK, ((Patch("*_when(0, [_ret(_ALLOW)]), _ret(refuse)]  # NETLINK_ROUTE",
                                                        "_ret(_ALLOW)]  # NETLINK_ROUTE"),),)),

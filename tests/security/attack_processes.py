@@ -20,6 +20,7 @@ from woodshed.errors import SandboxDied
 from woodshed.model import EnvironmentSpec, Limits, SandboxPolicy
 from woodshed.sandbox.native import link
 from woodshed.sandbox.native.box import NativeSandbox
+from woodshed.sandbox.native.cgroups import Control, Groups
 from woodshed.sandbox.native.output import Kept, Pipe
 
 NATIVE = "woodshed.sandbox.native"
@@ -158,15 +159,30 @@ with open("large", "wb") as file:
 hit("a file of 1 GB")
 """
 OPEN_FILES = """
+import resource
+resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
 held = []
 try:
-    while len(held) < 900:
+    while len(held) < 800:
         held.append(os.open("/dev/null", os.O_RDONLY))
 except OSError:
     pass
-import resource
-resource.setrlimit(resource.RLIMIT_NOFILE, (900, 900))
 hit(len(held) >= 800 and f"{len(held)} open files")
+"""
+# Slowly enough for whoever looks now and then.
+FILL_SLOWLY = """
+for number in range(12):
+    with open(f"{number}", "wb") as file:
+        file.write(os.urandom(4 << 20))
+    time.sleep(0.15)
+hit(number == 11 and "48 MB")
+"""
+MANY_FILES = """
+for number in range(3000):
+    open(f"{number}", "w").close()
+    if number % 250 == 0:
+        time.sleep(0.15)
+hit("3000 files")
 """
 SMALL = SandboxPolicy(limits=Limits(disk_mb=8, files=100))
 POOR = SandboxPolicy(limits=Limits(memory_mb=64))
@@ -181,8 +197,20 @@ async def _fill_memory_with_files(scene: Scene) -> str | None:
     return "the box is dead" if await _died(box) else None
 
 
-def _no_groups(*_: Any) -> None:
+def _nothing(*_: Any) -> None:
     return None
+
+
+def _without_memory(control: Control, instance: str, box: str, limits: Limits) -> Groups:
+    return _make(control, instance, box, limits.model_copy(update={"memory_mb": None}))
+
+
+_make = Control.make
+_NEVER, _BOUNDLESS = property(lambda _: False), property(lambda _: (1 << 60, 1 << 60))
+# A group where there can be one, else a look now and then.
+MEMORY_LIMIT: Defence = (
+    Swap(f"{NATIVE}.cgroups:Control", "make", _without_memory), Swap(f"{NATIVE}.guard:Watched", "polls_memory", _NEVER))
+DISK_LIMIT: Defence = (Swap(f"{NATIVE}.guard:Watched", "bounds", _BOUNDLESS),)
 
 
 # -- 15: output and arguments ------------------------------------------------------------------------------------------
@@ -260,7 +288,8 @@ LAX_PROCESS = SimpleNamespace(Popen=_with_variables, DEVNULL=subprocess.DEVNULL)
 ATTACKS = (
     # 3, 4: the first process
     Attack(3, "a child that asks to be traced", act=_trace_me, defences=(
-        (Patch('"ptrace": (101, 117), '),), (Patch("            if os.WIFSTOPPED(status):", "            if False:"),))),
+        (Patch('"ptrace": (101, 117), '),),
+        (Patch("            if os.WIFSTOPPED(status):", "            if False:"),))),
     Attack(4, "memory of the first process", MEMORY, (DUMPABLE,)),
     Attack(4, "descriptors of the first process", DESCRIPTORS, (DUMPABLE,)),
     Attack(4, "the channel of the first process", CHANNEL, (DUMPABLE, (Patch('"pidfd_getfd": 438, '),))),
@@ -277,18 +306,22 @@ ATTACKS = (
         (Patch('    _bound_pids(plan["pid_max"])\n'),)),
            policy=SandboxPolicy(limits=Limits(pids=60)), needs=("pid_max",)),
     Attack(8, "a daemon that outlives its timeout", act=_outlive_the_timeout, defences=((Patch(
-        "if leader in (pid, session) or own == mark or (own > self.last_mark and own != _UNMARKED):",
+        "if leader in (pid, session) or own in marks or (own > self.last_mark and own != _UNMARKED):",
         "if leader in (pid, session):"),),)),
     Attack(8, "a daemon that outlives its sandbox", act=_outlive_the_sandbox, defences=(
-        (Swap(f"{NATIVE}.link", "signal", SimpleNamespace(pidfd_send_signal=_no_groups, SIGKILL=9)),),
+        (Swap(f"{NATIVE}.link", "signal", SimpleNamespace(pidfd_send_signal=_nothing, SIGKILL=9)),),
         (Patch("                if message is None:\n                    os._exit(0)\n",
                "                if message is None:\n                    poller.unregister(channel)\n"
                "                    continue\n"),))),
     Attack(8, "everything stopped", act=_stop_everything, defences=((Swap(
-        f"{NATIVE}.link:Link", "_free", _no_groups),),)),
+        f"{NATIVE}.link:Link", "_free", _nothing),),)),
     # 9: using up
-    Attack(9, "memory", ALLOCATE, ((Swap(f"{NATIVE}.cgroups:Control", "make", _no_groups),),), policy=POOR,
-           needs=("cgroups",)),
+    Attack(9, "memory", ALLOCATE, (MEMORY_LIMIT,), policy=POOR),
+    Attack(9, "a full disk", FILL_SLOWLY, (DISK_LIMIT,), policy=SMALL),
+    Attack(9, "many files", MANY_FILES, (DISK_LIMIT,), policy=SMALL),
+    Attack(9, "open files", OPEN_FILES, ((Patch(
+        '    _lower(resource.RLIMIT_NOFILE, max(_LEAST_FILES, plan["open_files"]), soft=_SOFT_FILES)\n'),),),
+        policy=SandboxPolicy(limits=Limits(open_files=100))),
     Attack(9, "memory by files", act=_fill_memory_with_files, defences=((Patch(
         "    _settle(plan)\n    confine.confine(filter_program)\n",
         '    _settle(plan)\n    [os.write(fd, b"0") for fd in groups]\n    confine.confine(filter_program)\n'),),),
@@ -304,7 +337,7 @@ ATTACKS = (
     Attack(9, "one large file", SPARSE, ((Patch('    _lower(resource.RLIMIT_FSIZE, plan["file_bytes"])\n'),),),
            policy=SMALL),
     # 15: output and arguments
-    Attack(15, "a flood of output", act=_flood, defences=((Swap(f"{NATIVE}.commands", "Kept", _Everything),),)),
+    Attack(15, "a flood of output", act=_flood, defences=((Swap(f"{NATIVE}.collected", "Kept", _Everything),),)),
     Attack(15, "output that never ends", act=_never_close, defences=((Swap(
         f"{NATIVE}.output:Pipe", "finish", _to_the_end),),)),
     Attack(15, "endless arguments", act=_endless_arguments, defences=((
