@@ -5,8 +5,8 @@ from __future__ import annotations
 import gc
 
 _YOUNG = 50_000
-"""New objects between two collections of the youngest (default: 700). Imports and attempts make many that stay, which
-every collection looks through in vain: a seventh of the time to start, and a millisecond CPU an attempt."""
+"""New objects between two collections of the youngest (default: 700). Imports make many that stay, which every
+collection looks through in vain: a seventh of the CPU that starting takes."""
 
 
 def main() -> None:

@@ -44,7 +44,7 @@ AHEAD = 2
 """Workflows begun beyond the running ones, so that writing their rows overlaps with other attempts' work."""
 
 _THREADS = 64  # of DBOS's pool, which it uses on a server's database and for its own chores
-_POLL_S = 0.05  # bounds how long stopping takes; DBOS sleeps this long between looks for notifications
+_POLL_S = 0.02  # bounds how long stopping takes; DBOS sleeps this long between looks for notifications
 
 _active: Durable | None = None
 

@@ -177,7 +177,7 @@ class Store:
             number = int(row.executions) + 1
             if number > 1:
                 connection.execute(_lose(executions.c.attempt == attempt_id))
-            connection.execute(sa.insert(executions), {
+            connection.execute(_OPEN, {
                 "attempt": attempt_id, "number": number, "project": row.project, "executor": executor,
                 "state": ExecutionState.OPEN.value, "started_at": at,
             })
@@ -199,7 +199,7 @@ class Store:
                 _FINISH, {"this": attempt_id, "fence": execution, "result": text, "now": at}
             ).rowcount == 1
             state = ExecutionState.DONE if counted else ExecutionState.FENCED
-            connection.execute(_close(attempt_id, execution, state, text, at))
+            _close(connection, attempt_id, execution, state, text, at)
             return counted
 
     def set_aside(
@@ -214,7 +214,7 @@ class Store:
                 .where(attempts.c.state == AttemptState.RUNNING.value)
                 .values(state=AttemptState.PENDING.value)
             )
-            connection.execute(_close(attempt_id, execution, ExecutionState.SET_ASIDE, dump(outcome), stamp(now())))
+            _close(connection, attempt_id, execution, ExecutionState.SET_ASIDE, dump(outcome), stamp(now()))
 
     # events
 
@@ -271,18 +271,37 @@ _FINISH = (
         finished_at=sa.bindparam("now", type_=sa.String),
     )
 )
-_PROJECTS = sa.select(attempts.c.id, attempts.c.project).where(
-    attempts.c.id.in_(sa.bindparam("these", expanding=True, type_=sa.String))
+_OPEN = sa.insert(executions)
+_CLOSE = (
+    sa.update(executions)
+    .where(executions.c.attempt == sa.bindparam("this", type_=sa.String))
+    .where(executions.c.number == sa.bindparam("which", type_=sa.Integer))
+    .where(executions.c.outcome.is_(None))  # only once: an execution that has an outcome keeps it
+    .values(
+        state=sa.bindparam("how", type_=sa.String),
+        outcome=sa.bindparam("result", type_=sa.Text),
+        finished_at=sa.bindparam("now", type_=sa.String),
+    )
+)
+_APPEND = sa.insert(events).values(
+    project=sa.select(attempts.c.project)
+    .where(attempts.c.id == sa.bindparam("this", type_=sa.String))
+    .scalar_subquery()
 )
 
 
 def _append(connection: sa.Connection, facts: Sequence[Event | Mapping[str, Any]]) -> None:
-    if not facts:
-        return
-    rows = [event_row(fact) if isinstance(fact, Event) else fact for fact in facts]
-    found = connection.execute(_PROJECTS, {"these": list({row["attempt"] for row in rows})})
-    projects = {row.id: row.project for row in found}
-    connection.execute(sa.insert(events), [{**row, "project": projects.get(row["attempt"])} for row in rows])
+    if facts:
+        rows = [event_row(fact) if isinstance(fact, Event) else fact for fact in facts]
+        connection.execute(_APPEND, [{**row, "this": row["attempt"]} for row in rows])
+
+
+def _close(
+    connection: sa.Connection, attempt_id: str, execution: int, state: ExecutionState, outcome: str, at: str
+) -> None:
+    connection.execute(
+        _CLOSE, {"this": attempt_id, "which": execution, "how": state.value, "result": outcome, "now": at}
+    )
 
 
 def _lose(where: sa.ColumnElement[bool]) -> sa.Update:
@@ -290,15 +309,6 @@ def _lose(where: sa.ColumnElement[bool]) -> sa.Update:
         sa.update(executions)
         .where(where, executions.c.state == ExecutionState.OPEN.value)
         .values(state=ExecutionState.LOST.value, finished_at=stamp(now()))
-    )
-
-
-def _close(attempt_id: str, execution: int, state: ExecutionState, outcome: str, at: str) -> sa.Update:
-    """Only once: an execution that has an outcome keeps it."""
-    return (
-        sa.update(executions)
-        .where(executions.c.attempt == attempt_id, executions.c.number == execution, executions.c.outcome.is_(None))
-        .values(state=state.value, outcome=outcome, finished_at=at)
     )
 
 
