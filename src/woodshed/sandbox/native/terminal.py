@@ -44,7 +44,7 @@ class NativeTerminal:
         self._turn = asyncio.Lock()
         self._waiting: asyncio.Future[None] | None = None
         self._closed = False
-        process.call_when_ended(self._wake)
+        process.call_when_ended(self._over)
 
     async def read(self, max_bytes: int = 65536) -> bytes:
         """The next output; empty when the command has ended and all was read, or after close. Raises SandboxDied."""
@@ -80,6 +80,10 @@ class NativeTerminal:
             self._waiting = None
             if self._fd >= 0:
                 self._loop.remove_reader(self._fd)
+
+    def _over(self) -> None:
+        self._feed.close()  # the kernel would take what is typed to nobody
+        self._wake()
 
     def _wake(self) -> None:
         if self._waiting is not None and not self._waiting.done():
