@@ -39,14 +39,14 @@ async def test_a_memory_hog_is_killed_and_said_to_be(engine: NativeEngine) -> No
     """Beyond the limit the kernel kills the command: oom_killed says so, and the box lives on. A modest one passes."""
     box = await engine.create(SPEC, SandboxPolicy(limits=Limits(memory_mb=64)))
     hog = await box.exec(["python3", "-c", "print(len(bytearray(300 << 20)))"])
-    assert hog.oom_killed, hog
+    assert (hog.oom_killed, hog.limits_hit) == (True, ("memory_mb",)), hog
     assert hog.exit_code == 137
     modest = await box.exec(["python3", "-c", "print(len(bytearray(5 << 20)))"])
     assert (modest.oom_killed, modest.stdout) == (False, b"5242880\n")
     killed = await box.exec("kill -9 $$")
     assert (killed.oom_killed, killed.exit_code) == (False, 137)
-    assert box.world.groups is not None
     paths = box.world.groups.paths
+    assert paths
     assert all(path.exists() for path in paths)
     await box.close()
     assert not any(path.exists() for path in paths)
@@ -56,10 +56,10 @@ async def test_a_memory_hog_is_killed_and_said_to_be(engine: NativeEngine) -> No
 async def test_filling_memory_files_costs_a_command_not_the_box(engine: NativeEngine) -> None:
     """Files in /tmp count as memory: the writer is killed or refused, and the box still runs small commands."""
     box = await engine.create(SPEC, SandboxPolicy(limits=Limits(memory_mb=64)))
-    result = await box.exec("dd if=/dev/zero of=/tmp/fill bs=1M count=300")
-    assert result.exit_code != 0
-    await box.exec("rm /tmp/fill")
-    assert (await box.exec("echo well")).stdout == b"well\n"
+    for place in ("/tmp", "/dev/shm"):
+        assert (await box.exec(f"dd if=/dev/zero of={place}/fill bs=1M count=300")).exit_code != 0
+    result = await box.exec("python3 -c 'print(6)'; rm /tmp/fill /dev/shm/fill; echo well")
+    assert result.stdout == b"6\nwell\n", result
 
 
 @pytest.mark.skipif("cpu" not in CONTROL.parents, reason="cpu cgroups are not ours to make here: run as root")
@@ -74,9 +74,10 @@ async def test_a_cpu_limit_slows_a_busy_command(engine: NativeEngine) -> None:
 
 
 async def test_without_a_limit_no_cgroup_is_made(engine: NativeEngine) -> None:
-    """A box whose policy names neither memory nor CPU costs no cgroup."""
+    """A box whose policy names neither memory nor CPU costs no cgroup, and no note of one."""
     box = await engine.create(SPEC, SandboxPolicy())
-    assert box.world.groups is None
+    assert box.world.groups.paths == ()
+    assert not (box.world.folder.parent / "cgroups").exists()
 
 
 async def test_one_file_cannot_outgrow_the_disk_limit(engine: NativeEngine) -> None:
@@ -95,10 +96,21 @@ async def test_a_full_process_table_is_said_plainly(engine: NativeEngine) -> Non
     while sum(entry.name.isdigit() for entry in await box.list("/proc")) < 11:  # noqa: ASYNC110 (no event inside tells)
         await asyncio.sleep(0.02)
     result = await box.exec("true")
-    assert result.exit_code == 126
+    assert (result.exit_code, result.limits_hit) == (126, ("pids",))
     assert b"processes" in result.stderr
     await box.kill_all()
     assert (await box.exec("echo well")).stdout == b"well\n"
+
+
+@pytest.mark.skipif("pids" not in CONTROL.parents, reason="pids cgroups are not ours to make here: run as root")
+async def test_refused_processes_are_told(engine: NativeEngine) -> None:
+    """Where a cgroup counts them, a command that was refused a process says so, whatever it made of that."""
+    box = await engine.create(SPEC, SandboxPolicy(limits=Limits(pids=8, cpus=2)))
+    script = "import os, time\nfor _ in range(20):\n try:\n  os.fork() or time.sleep(600)\n except OSError: pass"
+    bomb = await box.exec(["timeout", "5", "python3", "-c", script])
+    assert (bomb.exit_code, bomb.limits_hit) == (0, ("pids",)), bomb
+    await box.kill_all()
+    assert (await box.exec("true")).limits_hit == ()
 
 
 async def test_a_hundred_megabytes_of_output_stay_small(engine: NativeEngine) -> None:

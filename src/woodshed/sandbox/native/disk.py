@@ -6,6 +6,7 @@ have lost their last name but are still open are found through their processes.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Iterable
@@ -76,36 +77,38 @@ class _Count:
     def __init__(self, at_most: int) -> None:
         self.bytes = self.files = 0
         self.whole = True
-        self._at_most = at_most
+        self._at_most, self._ordinary = at_most, os.geteuid() != 0
         self._seen: set[int] = set()
 
     def tree(self, top: int, depth: int) -> None:
         """Count below the directory ``top``; paths that grow too long start again at a descriptor of their own."""
         todo = ["."]
-        while todo and self.whole:
-            path = todo.pop()
-            if len(path) > _LONG_PATH:
-                self._deeper(top, path, depth)
-                continue
-            with suppress(OSError):  # it vanished
-                self._directory(top, path, todo)
-
-    def _deeper(self, top: int, path: str, depth: int) -> None:
-        if depth >= _DEEPEST:
+        if depth > _DEEPEST:
             self.whole = False
-            return
-        with suppress(OSError):
-            fd = trees.open_beneath(top, path, _DIRECTORY)
-            try:
-                self.tree(fd, depth + 1)
-            finally:
-                os.close(fd)
+        while todo and self.whole:
+            with suppress(OSError):  # it vanished
+                self._directory(top, todo.pop(), depth, todo)
 
-    def _directory(self, top: int, path: str, todo: list[str]) -> None:
+    def _deeper(self, fd: int, depth: int) -> None:
         try:
-            fd, locked = trees.open_beneath(top, path, _DIRECTORY), None
+            self.tree(fd, depth + 1)
+        finally:
+            os.close(fd)
+
+    def _directory(self, top: int, path: str, depth: int, todo: list[str]) -> None:
+        try:
+            fd = self._open(top, path)
         except PermissionError:
-            fd, locked = _unlocked(top, path)
+            fd, mode = _unlocked(top, path)
+            try:
+                self._deeper(os.dup(fd), depth)  # all below, as long as it is open
+            finally:
+                os.fchmod(fd, mode)
+                os.close(fd)
+            return
+        if len(path) > _LONG_PATH:
+            self._deeper(fd, depth)
+            return
         try:
             with os.scandir(fd) as entries:
                 for entry in entries:
@@ -113,10 +116,14 @@ class _Count:
                     if not self.whole:
                         return
         finally:
-            if locked is not None:
-                with suppress(OSError):
-                    os.fchmod(fd, locked)
             os.close(fd)
+
+    def _open(self, top: int, path: str) -> int:
+        fd = trees.open_beneath(top, path, _DIRECTORY)
+        if self._ordinary and os.fstat(fd).st_mode & 0o500 != 0o500:  # to be listed, but not to be looked into
+            os.close(fd)
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+        return fd
 
     def _entry(self, entry: os.DirEntry[str], path: str, todo: list[str]) -> None:
         with suppress(OSError):  # it vanished
