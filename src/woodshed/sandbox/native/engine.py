@@ -39,7 +39,7 @@ _ENV = {
 _FEW, _SMALL_BYTES = 64, 1 << 20
 _TAIL_CHARS = 2000
 _ALWAYS: frozenset[Capability] = frozenset(
-    {"snapshot", "fork", "export", "memory", "cpus", "disk", "freeze", "pty", "session"})
+    {"snapshot", "fork", "export", "memory", "cpus", "disk", "freeze", "pty", "session", "watch"})
 _SPARE_PIDS = 64
 """Where a cgroup bounds processes it is to be the one that refuses: it counts that, an rlimit does not."""
 _TMP_MB, _SHM_MB = 1024, 256
@@ -143,10 +143,10 @@ class NativeEngine:
     def _claim(self) -> _Opened:
         """Sweep what dead engines left, and take a folder of our own."""
         sweep(self._home)
+        guard = Guard(self._home, setting("disk_reserve_mb"))
         place = Place(self._home, self._instance)
         server = ForkServer(place.dev, self._privileged)
-        return _Opened(place, server, cgroups.control(place.path), Ranges(), Guard(self._home, setting("disk_reserve_mb")),
-                       Shelf(place.path / "layers"))
+        return _Opened(place, server, cgroups.control(place.path), Ranges(), guard, Shelf(place.path / "layers"))
 
     # -- root file systems ---------------------------------------------------------------------------------------------
 
