@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import posixpath
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ from woodshed.errors import Unsupported, UsageError
 from woodshed.model import SandboxPolicy
 from woodshed.model.policy import CommandSet, DirectoryRule, access_of
 from woodshed.sandbox.native import policy as policies
-from woodshed.sandbox.native.inside import confine, programs, rules, syscalls
+from woodshed.sandbox.native.inside import confine, landlock, programs, rules, syscalls
 from woodshed.services.boxes import load_policy
 
 
@@ -46,7 +48,7 @@ WRONG: tuple[tuple[dict[str, Any], str, str], ...] = (
     ({"env": {"A": "x\0"}}, "env", "holds a NUL"),
     ({"env": {"A": "x"}, "env_drop": ["A"]}, "env_drop", "set by env too"),
     ({"limits": {"memory_mb": 0}}, "limits.memory_mb", "greater than 0"),
-    ({"limits": {"open_files": 2}}, "limits.open_files", "at least 4"),
+    ({"limits": {"open_files": 2}}, "limits.open_files", "at least 64"),
     ({"limits": {"cpus": float("nan")}}, "limits.cpus", "finite"),
     ({"privileges": "all"}, "privileges", "'default' or 'none'"),
 )  # fmt: skip
@@ -242,6 +244,54 @@ def test_the_sealing_filter_knows_both_machines() -> None:
     """It is small, and built for x86-64 and aarch64."""
     for machine in ("x86_64", "aarch64"):
         assert 4 <= len(confine.sealing_program(machine)) // 8 < 10
+
+
+# -- Landlock ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not syscalls.landlock_abi(), reason="this kernel has no Landlock: boot with lsm=landlock,…")
+@pytest.mark.parametrize("abi", range(1, 8))
+def test_a_ruleset_asks_no_more_than_its_version_knows(abi: int, tmp_path: Path) -> None:
+    """As on an older kernel it takes away what was handled, leaves what was granted, and rename works from version 2."""
+    if abi > syscalls.landlock_abi():
+        pytest.skip(f"this kernel's Landlock is of version {syscalls.landlock_abi()}")
+    for name in ("open", "closed"):
+        (tmp_path / name / "deep").mkdir(parents=True)
+        (tmp_path / name / "file").write_text("x")
+
+    def attempts() -> list[bool]:
+        return [_works(lambda: (tmp_path / "open" / "new").write_text("x")),
+                _works(lambda: (tmp_path / "closed" / "file").write_text("x")),
+                _works(lambda: (tmp_path / "closed" / "new").mkdir()),
+                _works(lambda: (tmp_path / "open" / "file").rename(tmp_path / "open" / "deep" / "moved")),
+                _works(lambda: os.execv("/bin/false", ["false"]))]
+
+    reader, writer = os.pipe()
+    if (pid := os.fork()) == 0:
+        try:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(syscalls, "landlock_abi", lambda: abi)
+                made = landlock.Ruleset(landlock.WRITING | landlock.EXECUTE)
+                made.grant(landlock.REFER, ["/"])
+                made.grant(landlock.WRITING, [str(tmp_path / "open"), "/dev/null"])
+                syscalls.prctl(syscalls.PR_SET_NO_NEW_PRIVS, 1)
+                made.restrict()
+                os.write(writer, repr(attempts()).encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with open(reader, "rb") as file:  # noqa: PTH123 (a descriptor)
+        told = file.read().decode()
+    os.waitpid(pid, 0)
+    assert told == repr([True, False, False, abi >= 2, False])
+
+
+def _works(doing: Callable[[], object]) -> bool:
+    try:
+        doing()
+    except OSError:
+        return False
+    return True
 
 
 # -- files -------------------------------------------------------------------------------------------------------------

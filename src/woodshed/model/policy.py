@@ -14,17 +14,17 @@ Access = Literal["hidden", "read", "write"]
 
 _OWN = ("/proc", "/dev", "/sys")
 """The sandbox's own; no rule may touch them."""
-_LEAST_OPEN_FILES = 4
+_LEAST_OPEN_FILES = 64
 
 
 class Limits(Record):
-    """Upper bounds of one sandbox. None means no bound of ours."""
+    """Upper bounds of one sandbox. None means no bound of ours. ``docs/limits.md`` tells how each is held."""
 
     memory_mb: int | None = Field(default=None, gt=0)
     cpus: float | None = Field(default=None, gt=0)
     pids: int = Field(default=1024, gt=0)
-    disk_mb: int = Field(default=2048, gt=0, description="of one file, and of all that a capture keeps")
-    files: int = Field(default=50_000, gt=0, description="entries that a capture keeps")
+    disk_mb: int = Field(default=2048, gt=0, description="of one file, of all changes, and of what a capture keeps")
+    files: int = Field(default=50_000, gt=0, description="entries among the changes, and of what a capture keeps")
     open_files: int = Field(default=16_384, gt=0, description="open descriptors of one process")
     wall_s: float | None = Field(default=None, gt=0, description="life of the sandbox; then it ends")
     output_bytes: int = Field(default=1_000_000, gt=0, description="kept of each stream of one exec")
@@ -34,7 +34,7 @@ class Limits(Record):
     @classmethod
     def _enough_to_start(cls, value: int) -> int:
         if value < _LEAST_OPEN_FILES:
-            raise ValueError(f"a command holds its three streams and its program: at least {_LEAST_OPEN_FILES}")
+            raise ValueError(f"the sandbox's own first process lives under it, too: at least {_LEAST_OPEN_FILES}")
         return value
 
 

@@ -13,7 +13,8 @@ the upper directory on the host, and writes them there (``restore.py``) before a
 channel closes, so nothing outlives the engine's process, however that ends; ``places.py`` sweeps the folders it left.
 
 What a box cannot do is in ``inside/confine.py`` (capabilities, seccomp) and ``inside/mounts.py`` (what it sees); each
-has its attack in ``tests/security``. Bounds: processes (RLIMIT_NPROC), file size, output; memory and CPU where cgroups
-can be made (``cgroups.py``); the disk is bounded when changes are captured, not while a command writes. /tmp, /run and
-/dev/shm are memory, and no part of the changes. ``probe.py`` says what holds on a machine.
+has its attack in ``tests/security``. Bounds: processes, open files, file size (rlimits), output; memory and CPU by
+``cgroups/`` where some can be made; what no mechanism of the kernel holds, the disk first, by ``guard.py``, which looks
+while commands run. /tmp, /run and /dev/shm are memory, and no part of the changes. ``meter.py`` measures and freezes.
+``probe.py`` says what holds on a machine.
 """

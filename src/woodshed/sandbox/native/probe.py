@@ -77,7 +77,7 @@ async def probe(home: Path) -> list[Finding]:
     """
     findings = [_machine(), _kernel(), *_sysctls(), _filter(), *_storage(home)]
     findings.append(_deeper(findings, await _sandbox(home)))
-    findings += [await _limits(), _landlock(), _pids()]
+    findings += [*await _limits(), _landlock(), _pids()]
     return findings
 
 
@@ -190,24 +190,34 @@ def _remedy(text: str) -> str:
     return "Report this with the output of 'woodshed doctor --json'."
 
 
-async def _limits() -> Finding:
+_DELEGATE = "Run as root, or in a group of your own: systemd-run --user --scope -p Delegate=yes woodshed …"
+_UNTRIED = "; version 2 could not be tested on the developers' machines"
+_LOOKED_AT = "disk and files (looked at while commands run), open files, file size, output, wall time"
+
+
+async def _limits() -> list[Finding]:
+    """What holds memory and CPU here, and what freezes: tried by making groups."""
     control = await asyncio.to_thread(cgroups.control)
     exempt = os.geteuid() == 0 and not privileged()
-    always = f"processes{' (within 300)' if exempt else ''}, file size, output, disk at capture"
+    always = f"processes{' (within 300)' if exempt else ''}, {_LOOKED_AT}"
+    untried = _UNTRIED if control.version == 2 else ""
+    held = [name for name in ("memory", "cpu") if name in control.parents]
+    rest = ", ".join(name for name in ("memory", "cpu") if name not in held)
+    by_groups = f"{' and '.join(held)} by cgroups version {control.version}{untried}" if held else ""
+    looked = f"{rest} looked at while commands run ({control.reason or 'no controller'}){untried}" if rest else ""
+    detail = "; ".join(part for part in (by_groups, looked, f"always: {always}") if part)
+    group = control.make("probe", str(os.getpid()), Limits())
     try:
-        if control.parents:
-            groups = control.make("probe", str(os.getpid()), Limits(memory_mb=64, cpus=1.0))
-            if groups is not None:
-                await asyncio.to_thread(groups.remove)
-            control.close("probe")
+        group = await asyncio.to_thread(control.make, "probe", str(os.getpid()), Limits(memory_mb=64, cpus=1.0))
+        frozen = await asyncio.to_thread(group.freeze)
     except OSError as error:
-        return Finding("limits", False, f"enforced: {always}; cgroups failed: {error}", "", required=False)
-    if "memory" in control.parents and "cpu" in control.parents:
-        return Finding("limits", True, f"enforced: {always}, memory, cpus (cgroups version {control.version})",
-                       required=False)
-    missing = ", ".join(name for name in ("memory", "cpu") if name not in control.parents)
-    return Finding("limits", False, f"enforced: {always}; not enforced: {missing}", required=False,
-                   remedy="Run as root, or in a unit with Delegate=yes (systemd-run --user --scope -p Delegate=yes).")
+        return [Finding("limits", False, f"cgroups failed: {error}; always: {always}", _DELEGATE, required=False)]
+    finally:
+        await asyncio.to_thread(group.remove)
+        await asyncio.to_thread(control.close, "probe")
+    freezing = f"by cgroups version 2{untried}" if frozen else "by SIGSTOP, which programs inside can notice"
+    return [Finding("limits", not rest, detail, _DELEGATE if rest else "", required=False),
+            Finding("freezing", True, freezing, required=False)]
 
 
 def _landlock() -> Finding:
