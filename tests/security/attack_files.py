@@ -102,20 +102,21 @@ async def _pipe(scene: Scene) -> str | None:
 
 
 async def _swapped_while_captured(scene: Scene) -> str | None:
-    """The directory becomes a link at the worst moment: when its file has been looked at and is about to be opened."""
+    """A directory becomes a link at the worst moment: when it has been looked at and is about to be opened."""
     box = await scene.box()
-    await box.exec("mkdir d; head -c 1000 /dev/zero >d/secret")
+    await box.exec("mkdir d; echo own >d/secret")
     await box.kill_all()
     inside, blobs = box.world.folder / "u/workspace/d", Blobs()
-    original = capture._Walk._file
+    original = capture._Walk._open_directory
 
-    def swap(walk: Any, *more: Any) -> None:
-        inside.rename(inside.with_name("was"))
-        inside.symlink_to(scene.targets["fake"])
-        original(walk, *more)
+    def swap(walk: Any, parts: tuple[str, ...]) -> int:
+        if parts[-1:] == ("d",):
+            inside.rename(inside.with_name("was"))
+            inside.symlink_to(scene.targets["fake"])
+        return original(walk, parts)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(capture._Walk, "_file", swap)
+        patch.setattr(capture._Walk, "_open_directory", swap)
         try:
             await box.changes(blobs)
         except OSError:
@@ -124,7 +125,7 @@ async def _swapped_while_captured(scene: Scene) -> str | None:
 
 
 def _open_anyhow(top: int, path: str, flags: int) -> int:
-    return os.open(path, flags, dir_fd=top)
+    return os.open(path, flags & ~os.O_NOFOLLOW, dir_fd=top)
 
 
 async def _marks_of_the_overlay(scene: Scene) -> str | None:
@@ -255,7 +256,43 @@ def _open_to_all(place: Place, name: str) -> None:
 
 
 FRAMES = f"{NATIVE}.inside.frames"
+# -- 16: what could run on the host later ------------------------------------------------------------------------------
+
+HOOKS = """
+mkdir -p r/.git/hooks r/.vscode r/.husky r/.claude sub/.git
+printf '#!/bin/sh\nid' >r/.git/hooks/post-checkout
+printf '[core]\n\tfsmonitor = id\n' >r/.git/config
+printf '{"tasks": []}' >r/.vscode/tasks.json
+echo id >r/.envrc
+echo id >r/.husky/pre-commit
+echo '{"hooks": {}}' >r/.claude/settings.json
+echo 'import os' >r/sitecustomize.py
+ln -s /workspace/elsewhere sub/.git/hooks
+"""
+PLANTED = ("r/.git/hooks/post-checkout", "r/.git/config", "r/.vscode/tasks.json", "r/.envrc", "r/.husky/pre-commit",
+           "r/.claude/settings.json", "r/sitecustomize.py", "sub/.git/hooks")
+
+
+async def _unflagged(scene: Scene) -> str | None:
+    """Files that git, an editor or a shell of the host would run, captured as if they were like any other."""
+    box = await scene.box()
+    await box.exec(HOOKS)
+    await box.kill_all()
+    changes = await box.changes(Blobs())
+    captured = {change.path for change in changes.changes}
+    flagged = {text.partition(": ")[0] for text in changes.flagged}
+    return next((path for path in PLANTED if f"/workspace/{path}" in captured - flagged), None)
+
+
 PUBLIC_FOLDERS: Defence = (Swap(f"{NATIVE}.places:Place", "box", _open_to_all),)
+def _nothing(*_: Any) -> None:
+    return None
+
+
+def _none(*_: Any) -> list[Any]:
+    return []
+
+
 NOT_REGULAR = """    if not stat.S_ISREG(info.st_mode):
         raise OSError(errno.EINVAL, "not a regular file")
 """
@@ -293,6 +330,9 @@ ATTACKS = (
     Attack(6, "a link in what is removed", act=_removal_through_a_link, defences=(
         (Swap(f"{NATIVE}.trees", "_is_directory", _is_directory_after_links),),
         (Swap(f"{NATIVE}.trees", "_DIRECTORY", trees._DIRECTORY & ~os.O_NOFOLLOW),))),
+    Attack(16, "files that the host runs later", act=_unflagged, defences=((
+        Swap("woodshed.sandbox.artefacts", "reason", _nothing), Swap("woodshed.sandbox.artefacts", "rules_of", _none),
+        Swap("woodshed.sandbox.artefacts", "link_reason", _nothing)),)),
     Attack(7, "a setuid file for someone on the host", act=_setuid_for_the_host, defences=(PUBLIC_FOLDERS,),
            root="an ordinary user's setuid file gives away nothing but himself"),
 )  # fmt: skip

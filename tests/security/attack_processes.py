@@ -25,6 +25,7 @@ from woodshed.sandbox.native.output import Kept, Pipe
 
 NATIVE = "woodshed.sandbox.native"
 # The kernel clears it, too, for a process that changes its user; off means set.
+MORE_CAPABILITIES: Defence = (Patch("(*KEPT_CAPABILITIES.values(), _SETPCAP))", "KEPT_CAPABILITIES.values())"),)
 DUMPABLE: Defence = (Patch("prctl(syscalls.PR_SET_DUMPABLE, 0)", "prctl(syscalls.PR_SET_DUMPABLE, 1)"),)
 
 
@@ -184,16 +185,22 @@ for number in range(3000):
         time.sleep(0.15)
 hit("3000 files")
 """
+SEGMENTS = """
+libc.shmat.restype = ctypes.c_void_p
+while (segment := libc.shmget(0, 4 << 20, 0o1600)) >= 0:  # IPC_PRIVATE, IPC_CREAT
+    ctypes.memset(libc.shmat(segment, None, 0), 1, 4 << 20)
+"""
 SMALL = SandboxPolicy(limits=Limits(disk_mb=8, files=100))
 POOR = SandboxPolicy(limits=Limits(memory_mb=64))
 
 
-async def _fill_memory_with_files(scene: Scene) -> str | None:
-    """Pages of /tmp are charged and no process's: what is killed for them frees nothing."""
+async def _fill_memory(scene: Scene) -> str | None:
+    """Shared segments are charged and no process's: what is killed for them frees nothing. In the end PID 1 is."""
     box = await scene.box()
-    for name in ("one", "two"):
-        with suppress(SandboxDied):
-            await box.exec(f"head -c 200M /dev/zero >/dev/shm/{name}; head -c 200M /dev/zero >/tmp/{name}")
+    with suppress(SandboxDied):
+        for _ in range(8):
+            await scene.run_in(box, SEGMENTS, timeout_s=5)
+            await box.exec("head -c 60M /dev/zero >/tmp/fill", timeout_s=5)
     return "the box is dead" if await _died(box) else None
 
 
@@ -290,9 +297,10 @@ ATTACKS = (
     Attack(3, "a child that asks to be traced", act=_trace_me, defences=(
         (Patch('"ptrace": (101, 117), '),),
         (Patch("            if os.WIFSTOPPED(status):", "            if False:"),))),
-    Attack(4, "memory of the first process", MEMORY, (DUMPABLE,)),
-    Attack(4, "descriptors of the first process", DESCRIPTORS, (DUMPABLE,)),
-    Attack(4, "the channel of the first process", CHANNEL, (DUMPABLE, (Patch('"pidfd_getfd": 438, '),))),
+    Attack(4, "memory of the first process", MEMORY, (DUMPABLE, MORE_CAPABILITIES)),
+    Attack(4, "descriptors of the first process", DESCRIPTORS, (DUMPABLE, MORE_CAPABILITIES)),
+    Attack(4, "the channel of the first process", CHANNEL, (
+        DUMPABLE, MORE_CAPABILITIES, (Patch('"pidfd_getfd": 438, '),))),
     Attack(4, "the command line of the first process", COMMAND_LINE, ((Patch(
         '    syscalls.set_name(b"woodshed-box")\n'),),)),
     Attack(4, "processes of the host", SEEN, ((Patch(
@@ -322,7 +330,7 @@ ATTACKS = (
     Attack(9, "open files", OPEN_FILES, ((Patch(
         '    _lower(resource.RLIMIT_NOFILE, max(_LEAST_FILES, plan["open_files"]), soft=_SOFT_FILES)\n'),),),
         policy=SandboxPolicy(limits=Limits(open_files=100))),
-    Attack(9, "memory by files", act=_fill_memory_with_files, defences=((Patch(
+    Attack(9, "memory of nobody", act=_fill_memory, defences=((Patch(
         "    _settle(plan)\n    confine.confine(filter_program)\n",
         '    _settle(plan)\n    [os.write(fd, b"0") for fd in groups]\n    confine.confine(filter_program)\n'),),),
         policy=POOR, needs=("cgroups",)),
