@@ -12,7 +12,8 @@ from localbox import LocalBox
 from scripted import a_task
 from woodshed.harness.tools import DEFAULT_TOOLS, NAMES
 from woodshed.harness.tools.diff import original
-from woodshed.interfaces import ToolResult
+from woodshed.harness.tools.output import shown as as_shown
+from woodshed.interfaces import ExecResult, ToolResult
 from woodshed.model import EnvironmentSpec, Task, Upload
 
 
@@ -47,6 +48,12 @@ async def test_bash_shows_both_streams_and_the_code(bench: Bench) -> None:
     """stdout comes first, stderr after it on lines of its own."""
     result = await bench.use("bash", command="echo err >&2; printf out; exit 9")
     assert (result.content, result.exit_code) == ("out\nerr", 9)
+
+
+def test_a_limit_that_was_reached_is_said() -> None:
+    """The model reads which limit its command ran into; output that was cut shows that by itself."""
+    result = ExecResult(137, b"half done\n", b"", limits_hit=("disk_mb", "output_bytes"))
+    assert as_shown(result).content == "half done\n[limit reached: disk_mb]"
 
 
 async def test_read_file_in_whole_and_in_parts(bench: Bench) -> None:

@@ -22,6 +22,7 @@ def shown(result: ExecResult, *, limit: int = CHARS) -> ToolResult:
         notes.append(f"[killed: no end within {result.seconds:.0f} s; start servers in the background with '&']")
     if result.oom_killed:
         notes.append("[killed: out of memory]")
+    notes += [f"[limit reached: {name}]" for name in result.limits_hit if name != "output_bytes"]  # cut output shows it
     text, clipped = clip(out + err, limit)
     parts = [text.rstrip("\n"), *notes] if text else notes
     return ToolResult("\n".join(parts), exit_code=result.exit_code, truncated=clipped or result.truncated,
