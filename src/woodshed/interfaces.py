@@ -291,8 +291,10 @@ class Snapshot(Protocol):
     """The files of a sandbox at one moment, shared by everything forked from it. Immutable."""
 
     id: str
-    digest: str
-    """Of the image and all layers above it: equal digests are equal files."""
+
+    @property
+    def digest(self) -> str:
+        """Of the image and all layers above it: equal digests are equal files. The first look at it may read them all."""
 
     async def export(self, sink: BlobSink) -> SnapshotManifest:
         """Its layers as blobs in ``sink``, and what names them; :meth:`SandboxEngine.adopt` takes it elsewhere."""

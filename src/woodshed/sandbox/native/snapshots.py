@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from woodshed.errors import EnvironmentFault
+from woodshed.errors import EnvironmentFault, SandboxDied
 from woodshed.interfaces import BlobSink
 from woodshed.model import EnvironmentSpec, SandboxPolicy, SnapshotManifest
 from woodshed.sandbox.native import archive, trees, unpack
@@ -155,13 +155,14 @@ class Snapshots:
     async def _take(self, link: Link, meter: Meter) -> NativeSnapshot:
         if link.dead:
             raise link.death()
-        under = await self._flat()
-        new = await self._rebase(link, under)
-        if new is None:
-            new = await self._copy(meter, under)
-        snapshot = NativeSnapshot(self._shelf, (*new, *under), self._start, self._world.policy)
-        await self._shelf.drop([*new, *under])
-        return snapshot
+        under, new = await self._flat(), None
+        try:
+            new = await self._rebase(link, under)
+            if new is None:
+                new = await self._copy(meter, under)
+            return NativeSnapshot(self._shelf, (*new, *under), self._start, self._world.policy)
+        finally:
+            await self._shelf.drop([*(new or ()), *under])
 
     async def _flat(self) -> tuple[Layer, ...]:
         """The box's layers, many of them as one where that has been made meanwhile. They are held for the caller."""
@@ -232,27 +233,34 @@ class Snapshots:
             finally:
                 for fd in namespaces:
                     os.close(fd)
-        said = str((await ended)[0].get("said", ""))
-        return await self._settle(link, said, layer, under)
+        try:
+            return await self._settle(link, str((await ended)[0].get("said", "")), layer, under)
+        except SandboxDied:
+            await self._shelf.drop([layer])
+            raise
 
     def _set_aside(self) -> Layer:
         """Move the box's directory of changes away, and put an empty one in its place. The old root does not notice."""
         folder = str(self._world.folder)
         layer = Layer(self._shelf.place())
-        os.rename(f"{folder}/u", layer.path)  # noqa: PTH104 (as in places.py: a few calls that are measured)
-        os.rename(f"{folder}/w", f"{folder}/{layer.path.name}")  # noqa: PTH104
-        for part in "uw":
-            os.mkdir(f"{folder}/{part}", 0o755)  # noqa: PTH102
-        like(layer.path, self._world.folder / "u")
+        try:
+            os.rename(f"{folder}/u", layer.path)  # noqa: PTH104 (as in places.py: a few calls that are measured)
+            os.rename(f"{folder}/w", f"{folder}/{layer.path.name}")  # noqa: PTH104
+            for part in "uw":
+                os.mkdir(f"{folder}/{part}", 0o755)  # noqa: PTH102
+            like(layer.path, self._world.folder / "u")
+        except OSError:
+            self._put_back(layer)
+            raise
         self._shelf.hold([layer])
         return layer
 
     def _put_back(self, layer: Layer) -> None:
         folder = self._world.folder
-        for part in "uw":
-            trees.remove(folder / part)
-        layer.path.rename(folder / "u")
-        (folder / layer.path.name).rename(folder / "w")
+        for part, aside in (("u", layer.path), ("w", folder / layer.path.name)):
+            if aside.exists():
+                trees.remove(folder / part)
+                aside.rename(folder / part)
 
     async def _settle(
         self, link: Link, said: str, layer: Layer, under: tuple[Layer, ...]

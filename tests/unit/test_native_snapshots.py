@@ -1,0 +1,451 @@
+"""Snapshots of native sandboxes: a live root is exchanged, layers are counted and merged, archives are refused."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import signal
+import stat
+import tarfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from woodshed.errors import EnvironmentFault, ImageFault, SandboxDied
+from woodshed.model import EnvironmentSpec, Limits, SandboxPolicy, SnapshotManifest
+from woodshed.model.policy import DirectoryRule
+from woodshed.sandbox.conformance import MemoryBlobs
+from woodshed.sandbox.conformance.snapshots import look
+from woodshed.sandbox.images import Images
+from woodshed.sandbox.native import archive, layers, snapshots, unpack
+from woodshed.sandbox.native.archive import Room
+from woodshed.sandbox.native.below import OPAQUE
+from woodshed.sandbox.native.box import NativeSandbox
+from woodshed.sandbox.native.engine import NativeEngine
+from woodshed.sandbox.native.layers import Layer
+
+SPEC, POLICY = EnvironmentSpec(), SandboxPolicy()
+
+
+@pytest.fixture(scope="module")
+def images(shed_home: Path) -> Images:
+    return Images(shed_home)
+
+
+@pytest.fixture
+async def engine(shed_home: Path, images: Images) -> AsyncIterator[NativeEngine]:
+    made = NativeEngine(shed_home, images=images)
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+async def box(engine: NativeEngine) -> NativeSandbox:
+    return await engine.create(SPEC, POLICY)
+
+
+async def out(box: NativeSandbox, command: str) -> str:
+    result = await box.exec(command)
+    assert result.exit_code == 0, result
+    return result.stdout.decode()
+
+
+def kept(home: Path) -> list[str]:
+    """Layers that lie in the home's engines."""
+    return sorted(path.name for path in (home / "sandboxes").glob("*/layers/*"))
+
+
+# -- the exchange of a live root ---------------------------------------------------------------------------------------
+
+
+async def test_a_new_root_keeps_what_is_mounted(box: NativeSandbox) -> None:
+    """Memory file systems with their files, read-only parts and masks are there afterwards, and nothing else."""
+    seen = ("sort -k5 /proc/self/mountinfo | cut -d' ' -f5,6 | grep -v '^/ '; cat /tmp/a /run/b /dev/shm/c; ls -l /dev;"
+            " ls /..")
+    await out(box, "echo a >/tmp/a; echo b >/run/b; echo c >/dev/shm/c; chmod 711 /; mkdir /made")
+    before = await out(box, seen)
+    for _ in range(3):
+        await out(box, "echo x >>f")
+        await box.snapshot()
+    assert await out(box, seen) == before
+    rest = "stat -c %a /; pwd; grep -c ' / / ' /proc/self/mountinfo; cat f"
+    assert await out(box, rest) == "711\n/workspace\n1\nx\nx\nx\n"
+    assert (await box.exec("touch /usr/x || mknod d b 1 1 || mount -t tmpfs t /mnt")).exit_code
+
+
+async def test_nothing_is_copied_where_nothing_runs(box: NativeSandbox, shed_home: Path) -> None:
+    """The very directory becomes the layer; beside a running command it is copied, and the box keeps its own."""
+    await out(box, "echo x >f")
+    inode = (box.world.folder / "u/workspace/f").stat().st_ino
+    snapshot = await box.snapshot()
+    assert (snapshot.layers[0].path / "workspace/f").stat().st_ino == inode
+    assert list((box.world.folder / "u").iterdir()) == []
+    await box.start("sleep 600")
+    await out(box, "echo y >g; ln g h; truncate -s 1G hole; setfattr -n user.a -v b g || true; chmod 000 f")
+    copied = await box.snapshot()
+    assert len(copied.layers) == 2
+    layer = copied.layers[0].path / "workspace"
+    assert (layer / "g").stat().st_ino == (layer / "h").stat().st_ino
+    assert (layer / "g").stat().st_ino != (box.world.folder / "u/workspace/g").stat().st_ino
+    assert (layer / "hole").stat().st_blocks == 0
+    assert stat.S_IMODE((layer / "f").lstat().st_mode) == 0
+    await box.kill_all()
+    await box.snapshot()
+    assert len(kept(shed_home)) == 3
+
+
+async def test_calls_meanwhile_wait(box: NativeSandbox) -> None:
+    """Commands, files and snapshots asked for at once all come true, whatever their order."""
+
+    async def work(number: int) -> None:
+        for step in range(5):
+            await box.write(f"f{number}", str(step).encode())
+            assert await out(box, f"cat f{number}") == str(step)
+
+    async def snap() -> list[bytes]:
+        taken = [await box.snapshot() for _ in range(6)]
+        return [snapshot.id.encode() for snapshot in taken]
+
+    *_, first, second = await asyncio.gather(*(work(number) for number in range(4)), snap(), snap())
+    assert len({*first, *second}) == 12  # type: ignore[misc]
+    assert await out(box, "cat f*") == "4444"
+
+
+async def test_what_stands_still_stays_so(box: NativeSandbox) -> None:
+    """A frozen sandbox is frozen after a snapshot, too."""
+    process = await box.start("while sleep 0.01; do echo x >>log; done")
+    await out(box, "while [ ! -s log ]; do sleep 0.01; done")
+    await box.freeze()
+    await box.snapshot()
+    size = (await box.stat("log")).size
+    await asyncio.sleep(0.1)
+    assert (await box.stat("log")).size == size
+    await box.thaw()
+    await out(box, f"while [ $(stat -c %s log) -le {size} ]; do sleep 0.01; done")
+    await process.kill()
+
+
+async def test_a_policys_mounts_stay_in_force(engine: NativeEngine) -> None:
+    """Where rules bind the root it is not exchanged: a snapshot is a copy, and its forks have the rules, too."""
+    policy = SandboxPolicy(directories=(DirectoryRule(path="/etc", access="read"),))
+    box = await engine.create(SPEC, policy)
+    await out(box, "echo x >f")
+    snapshot = await box.snapshot()
+    for one in (box, *await engine.fork(snapshot, 2)):
+        assert (await out(one, "cat f; touch /etc/x 2>/dev/null || echo refused")) == "x\nrefused\n"
+
+
+async def test_without_a_fork_server_it_is_a_copy(box: NativeSandbox) -> None:
+    """A box whose fork server is gone keeps its root, and the snapshot is right all the same."""
+    await out(box, "echo x >f")
+    server = box._snapshots._server
+    await server.stop()
+    snapshot = await box.snapshot()
+    assert await out(box, "echo y >>f; cat f") == "x\ny\n"
+    assert (snapshot.layers[0].path / "workspace/f").read_text() == "x\n"
+    assert sorted(path.name for path in box.world.folder.iterdir()) == ["u", "w"]
+    await server.ready()
+    await box.snapshot()
+    assert await out(box, "cat f") == "x\ny\n"
+
+
+async def test_a_half_changed_root_ends_the_box(box: NativeSandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the change broke off in the middle the box is given up, and says so; nothing runs in half a root."""
+    settle = snapshots.Snapshots._settle
+
+    async def broken(self: snapshots.Snapshots, link: object, said: str, *rest: object) -> object:
+        return await settle(self, link, "working", *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(snapshots.Snapshots, "_settle", broken)
+    await out(box, "echo x >f")
+    with pytest.raises(SandboxDied, match="root could not be changed"):
+        await box.snapshot()
+    with pytest.raises(SandboxDied):
+        await box.exec("true")
+
+
+async def test_a_cancelled_snapshot_leaves_none(box: NativeSandbox, shed_home: Path) -> None:
+    """The box lives on with its files, and what nobody was handed is let go of."""
+    for pause_s in (0.0, 0.001, 0.002, 0.004, 0.008):
+        await out(box, "echo x >>f")
+        taking = asyncio.ensure_future(box.snapshot())
+        await asyncio.sleep(pause_s)
+        taking.cancel()
+        await asyncio.gather(taking, return_exceptions=True)
+    assert await out(box, "cat f") == "x\n" * 5
+    await box.close()
+    for _ in range(100):
+        if not kept(shed_home):
+            break
+        await asyncio.sleep(0.02)
+    assert kept(shed_home) == []
+
+
+async def test_a_box_killed_meanwhile_has_died(engine: NativeEngine, shed_home: Path) -> None:
+    """SIGKILL of PID 1 at any moment of a snapshot is SandboxDied, and nothing of it is left."""
+    for pause_s in (0.0, 0.001, 0.002, 0.003, 0.004):
+        box = await engine.create(SPEC, POLICY)
+        await out(box, "echo x >f")
+        taking = asyncio.ensure_future(box.snapshot())
+        await asyncio.sleep(pause_s)
+        os.kill(box.pid, signal.SIGKILL)
+        taken = (await asyncio.gather(taking, return_exceptions=True))[0]
+        if isinstance(taken, BaseException):
+            assert isinstance(taken, SandboxDied | EnvironmentFault), taken
+        else:
+            await taken.release()
+        await box.close()
+    assert kept(shed_home) == []
+
+
+async def test_layers_go_with_their_last_user(engine: NativeEngine, box: NativeSandbox, shed_home: Path) -> None:
+    """A layer lies there as long as a box or a snapshot has it, and no longer."""
+    await out(box, "echo 1 >f")
+    first = await box.snapshot()
+    await out(box, "echo 2 >f")
+    second = await box.snapshot()
+    (fork,) = await engine.fork(first)
+    assert len(kept(shed_home)) == 2
+    await first.release()
+    await second.release()
+    assert len(kept(shed_home)) == 2
+    await box.close()
+    assert len(kept(shed_home)) == 1
+    assert await out(fork, "cat f") == "1\n"
+    await fork.close()
+    assert kept(shed_home) == []
+
+
+async def test_many_layers_become_one(engine: NativeEngine, box: NativeSandbox, shed_home: Path) -> None:
+    """Beyond the number from which they are merged a box has few again, and sees the same; so does a fork."""
+    deepest, expected = 0, dict[str, str]()
+    for number in range(70):
+        gone = f"f{(number + 3) % 9}"
+        await out(box, f"echo {number} >f{number % 9}; rm -f {gone}")
+        expected[f"f{number % 9}"] = f"{number}"
+        expected.pop(gone, None)
+        snapshot = await box.snapshot()
+        deepest = max(deepest, len(box.world.stack.layers))
+        if number < 69:
+            await snapshot.release()
+    assert 32 <= deepest < 70
+    (fork,) = await engine.fork(snapshot)
+    for one in (box, fork):
+        assert await out(one, "grep . f*") == "".join(f"{name}:{text}\n" for name, text in sorted(expected.items()))
+        await one.close()
+    await snapshot.release()
+    assert kept(shed_home) == []
+
+
+# -- merging, and the kernel's view of it ------------------------------------------------------------------------------
+
+STEPS = (
+    "mkdir -p a/b c; echo 1 >a/b/f; echo 1 >c/f; ln -s f c/l; echo 1 >x; mkfifo pipe; chmod 700 a",
+    "rm -r a; mkdir a; echo 2 >a/g; rm c/f; rm x; mkdir x; echo 2 >x/y; rm -r lower; touch -d @7.5 a",
+    "rm -r x; echo 3 >x; rm -r c; mkdir lower; echo 3 >lower/new; mkdir -p a/b; chmod 711 lower; rm base",
+    "rm -r lower; rm pipe; mkdir -p c/c/c; ln x hard; ln -s nowhere base",
+)
+
+
+async def test_a_merge_shows_what_the_stack_showed(engine: NativeEngine) -> None:
+    """Any run of layers, merged by link or by copy, is to the kernel what the layers were."""
+    spec = EnvironmentSpec(setup="mkdir -p lower/deep; echo 0 >lower/deep/f; echo 0 >lower/g; echo 0 >base")
+    box = await engine.create(spec, POLICY)
+    taken = []
+    for step in STEPS:
+        await out(box, step)
+        taken.append((await box.snapshot(), await look(box)))
+    last, _ = taken[-1]
+    for (snapshot, seen), copy in zip((*taken, taken[-1]), (False, True, False, True, False), strict=True):
+        one = Layer(last.shelf.place())
+        paths = [layer.path for layer in snapshot.layers]
+        assert layers.squash(paths, box.world.lowers, one.path, copy=copy)
+        merged = snapshots.NativeSnapshot(last.shelf, [one], snapshot.start, snapshot.policy)
+        (fork,) = await engine.fork(merged)
+        assert await look(fork) == seen
+        assert "?" not in await out(fork, "ls -lR")
+        await fork.close()
+
+
+async def test_what_is_too_deep_is_no_copy(box: NativeSandbox) -> None:
+    """A tree deeper than any path is part of a snapshot where nothing runs; no copy of it is made."""
+    deep = "python3 -c \"import os\nfor _ in range(30): os.mkdir('d' * 200); os.chdir('d' * 200)\nopen('end', 'w')\""
+    await out(box, deep)
+    snapshot = await box.snapshot()
+    await out(box, deep.replace("'d'", "'e'"))
+    with pytest.raises(EnvironmentFault, match="too deep"):
+        await snapshot.export(MemoryBlobs())
+    await box.start("sleep 600")
+    with pytest.raises(EnvironmentFault, match="too deep"):
+        await box.snapshot()
+    assert await out(box, "echo well") == "well\n"
+
+
+# -- archives ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A layer with everything a layer can have."""
+    top = tmp_path / "layer"
+    (top / "d/empty").mkdir(parents=True)
+    (top / "d/f").write_bytes(b"x" * 3000)
+    (top / "d/link").symlink_to("../f" + "/o" * 150)
+    (top / "n\u00fc\udcff new\nline").write_text("odd")
+    (top / ".wh.literal").write_text("a file")
+    os.link(top / "d/f", top / "hard")
+    os.mknod(top / "gone", stat.S_IFCHR, 0)
+    os.mkfifo(top / "pipe")
+    os.setxattr(top / "d/empty", OPAQUE, b"y")
+    os.utime(top / "d/f", ns=(0, 1_234_567_890_123_456_789))
+    (top / "long").mkdir()
+    (top / "long" / ("n" * 250)).mkdir()
+    (top / "d/f").chmod(0o4755)
+    (top / "d/empty").chmod(0o1711)
+    (top / "d").chmod(0o500)
+    return top
+
+
+def tell(top: Path) -> list[tuple[object, ...]]:
+    """Everything about a layer but what an archive leaves out."""
+    found: list[tuple[object, ...]] = []
+    for path in sorted(top.rglob("*")):
+        info = path.lstat()
+        kind, mode = stat.S_IFMT(info.st_mode), stat.S_IMODE(info.st_mode) & 0o1777
+        if kind in (stat.S_IFIFO, stat.S_IFCHR):
+            found.append((str(path.relative_to(top)), "hidden"))
+            continue
+        opaque = OPAQUE in os.listxattr(path, follow_symlinks=False)
+        content = path.read_bytes() if kind == stat.S_IFREG else str(path.readlink()) if kind == stat.S_IFLNK else ""
+        found.append((str(path.relative_to(top)), kind, mode, info.st_mtime_ns, opaque, content, info.st_nlink))
+    return found
+
+
+def test_an_archive_is_the_layer(tree: Path, tmp_path: Path) -> None:
+    """Packed and unpacked a layer is the same, packed again the same bytes; setuid bits and pipes are left out."""
+    blobs = MemoryBlobs()
+    packed = archive.pack(Layer(tree), Limits(), blobs)
+    assert packed.sha256 == archive.digest(Layer(tree))
+    assert packed.size == len(blobs.content[packed.sha256])
+    unpack.unpack(packed.sha256, blobs, tmp_path / "again", Room.of(Limits()))
+    assert tell(tmp_path / "again") == tell(tree)
+    assert (tmp_path / "again/d/f").samefile(tmp_path / "again/hard")
+    assert archive.digest(Layer(tmp_path / "again")) == packed.sha256
+    with tarfile.open(fileobj=blobs.open(packed.sha256)) as tar:
+        names = tar.getnames()
+    assert {".", "d", ".wh.gone", ".wh.pipe", "d/empty/.wh..wh..opq"} < set(names)
+
+
+def test_a_large_layer_is_no_archive(tree: Path) -> None:
+    """What exceeds the limits, holes included, is refused when it is packed."""
+    with pytest.raises(OSError, match="more than the limits"):
+        archive.pack(Layer(tree), Limits(files=5), MemoryBlobs())
+    with (tree / "hole").open("wb") as file:
+        file.truncate(2 << 20)
+    with pytest.raises(OSError, match="more than the limits"):
+        archive.pack(Layer(tree), Limits(disk_mb=1), MemoryBlobs())
+
+
+def entry(name: str, kind: bytes = tarfile.REGTYPE, **fields: object) -> tarfile.TarInfo:
+    made = tarfile.TarInfo(name)
+    made.type, made.mode = kind, 0o644
+    for field, value in fields.items():
+        setattr(made, field, value)
+    return made
+
+
+TOP, SUB = entry(".", tarfile.DIRTYPE, mode=0o755), entry("d", tarfile.DIRTYPE, mode=0o755)
+HOSTILE = {
+    "absolute": [TOP, entry("/etc/x")],
+    "dots": [TOP, entry("d/../../x")],
+    "no-parent": [TOP, entry("d/x")],
+    "no-top": [entry("x")],
+    "second-top": [TOP, SUB, TOP],
+    "through-a-link": [TOP, entry("d", tarfile.SYMTYPE, linkname="/tmp"), entry("d/x")],
+    "directory-over-link": [TOP, entry("d", tarfile.SYMTYPE, linkname="/tmp"), SUB, entry("d/x")],
+    "link-out": [TOP, entry("x", tarfile.LNKTYPE, linkname="../../secret")],
+    "link-to-link": [TOP, entry("l", tarfile.SYMTYPE, linkname="/etc/passwd"),
+                     entry("x", tarfile.LNKTYPE, linkname="l")],
+    "link-to-nothing": [TOP, entry("x", tarfile.LNKTYPE, linkname="y")],
+    "device": [TOP, entry("x", tarfile.CHRTYPE, devmajor=1, devminor=3)],
+    "block": [TOP, entry("x", tarfile.BLKTYPE)],
+    "pipe": [TOP, entry("x", tarfile.FIFOTYPE)],
+    "setuid": [TOP, entry("x", mode=0o4755)],
+    "owner": [TOP, entry("x", uid=70000)],
+    "twice": [TOP, entry("x"), entry("x")],
+    "whiteout-of-dots": [TOP, entry(".wh...")],
+    "whiteout-of-nothing": [TOP, entry(".wh.")],
+    "whiteout-with-contents": [TOP, entry(".wh.x", size=3)],
+    "long-name": [TOP, entry("n" * 300)],
+    "nul": [TOP, entry("x", pax_headers={"path": "a\0b"})],
+    "overlay-attribute": [TOP, entry("x", pax_headers={"SCHILY.xattr.user.overlay.redirect": "/x"})],
+    "trusted-attribute": [TOP, entry("x", pax_headers={"SCHILY.xattr.trusted.x": "1"})],
+    "sparse": [TOP, entry("x", pax_headers={"GNU.sparse.major": "1", "GNU.sparse.minor": "0"}, size=512)],
+    "time": [TOP, entry("x", pax_headers={"mtime": "9e99"})],
+    "huge-header": [TOP, entry("x", pax_headers={"comment": "c" * (3 << 20)})],
+    "too-many": [TOP, *(entry(f"f{number}") for number in range(101))],
+    "too-large": [TOP, entry("x", size=2 << 20)],
+    "negative": [TOP, entry("x", pax_headers={"size": "-512"})],
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_archives_are_refused(name: str, tmp_path: Path) -> None:
+    """Each is an ImageFault, and nothing is left or touched, in the layer or beside it."""
+    buffer = io.BytesIO()
+    for made in HOSTILE[name]:
+        buffer.write(made.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape"))
+        buffer.write(b"\0" * (made.size + -made.size % 512))
+    buffer.write(b"\0" * 1024)
+    (tmp_path / "secret").write_text("s")
+    blobs = MemoryBlobs()
+    sha256 = blobs.put(buffer.getvalue())
+    with pytest.raises(ImageFault):
+        unpack.unpack(sha256, blobs, tmp_path / "layer", Room(100, 1 << 20))
+    assert [path.name for path in tmp_path.iterdir()] == ["secret"]
+    assert (tmp_path / "secret").stat().st_nlink == 1
+
+
+def test_a_plain_archive_is_taken(tmp_path: Path) -> None:
+    """The control of the test above: the same entries without their malice make a layer."""
+    buffer = io.BytesIO()
+    for made in (TOP, SUB, entry("d/x"), entry("d/l", tarfile.SYMTYPE, linkname="/etc/passwd"), entry(".wh.gone"),
+                 entry("x", tarfile.LNKTYPE, linkname="d/x")):
+        buffer.write(made.tobuf(tarfile.PAX_FORMAT))
+    blobs = MemoryBlobs()
+    unpack.unpack(blobs.put(buffer.getvalue() + b"\0" * 1024), blobs, tmp_path / "layer", Room(100, 1 << 20))
+    assert sorted(path.name for path in (tmp_path / "layer").rglob("*")) == ["d", "gone", "l", "x", "x"]
+
+
+async def test_adopted_layers_are_shared(engine: NativeEngine, box: NativeSandbox, shed_home: Path) -> None:
+    """One archive, adopted twice at once, lies there once; it goes with the second."""
+    await out(box, "echo x >f")
+    blobs = MemoryBlobs()
+    manifest = await (await box.snapshot()).export(blobs)
+    await box.close()
+    before = len(kept(shed_home))
+    first, second = await asyncio.gather(*(engine.adopt(manifest, blobs, SPEC) for _ in range(2)))
+    assert len(kept(shed_home)) == before + 1
+    await first.release()
+    (fork,) = await engine.fork(second)
+    assert await out(fork, "cat f") == "x\n"
+    await fork.close()
+    await second.release()
+    assert len(kept(shed_home)) == before
+
+
+@pytest.mark.parametrize("change", [
+    {"version": 2}, {"image_digest": "sha256:0"}, {"digest": "sha256:0"}, {"layers": ("../../etc",)},
+    {"layers": ("0" * 64,) * 150},
+])
+async def test_a_manifest_must_be_true(engine: NativeEngine, box: NativeSandbox, change: dict[str, object]) -> None:
+    """Another version, image or digest, or layers that are none, are an ImageFault."""
+    blobs = MemoryBlobs()
+    manifest: SnapshotManifest = await (await box.snapshot()).export(blobs)
+    false = manifest.model_copy(update=change)
+    if "layers" in change:
+        false = false.model_copy(update={"digest": snapshots._digest(false.image_digest, false.layers)})
+    with pytest.raises(ImageFault):
+        await engine.adopt(false, blobs, SPEC)
