@@ -7,6 +7,9 @@ inside, where it succeeds; all within boxes, so that a success harms nobody.
 from __future__ import annotations
 
 import os
+import re
+import shutil
+import subprocess
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -185,6 +188,50 @@ async def _mounts(box: NativeSandbox) -> list[tuple[str, set[str], str]]:
     """Where, options, file system."""
     lines = (await box.exec(["cat", "/proc/self/mountinfo"])).stdout.decode().splitlines()
     return [(line.split()[4], set(line.split()[5].split(",")), line.split(" - ")[1].split()[0]) for line in lines]
+
+
+@pytest.fixture
+def image(tmp_path: Path) -> str:
+    """An unpacked root of a few programs of this machine's with their libraries: all of it an overlay, writable."""
+    if shutil.which("ldd") is None:
+        pytest.skip("ldd is missing: apt install libc-bin")
+    root = tmp_path / "image"
+    for name in ("bin", "proc", "dev", "tmp", "root", "usr/bin"):
+        (root / name).mkdir(parents=True)
+    for name in ("sh", "cat", "cp", "mv", "ln", "mkdir", "printf"):
+        program = os.path.realpath(shutil.which(name) or f"/bin/{name}")
+        shutil.copy(program, root / "bin" / name)
+        needed = subprocess.run(["ldd", program], capture_output=True, text=True).stdout
+        for library in re.findall(r"(/\S+)", needed):
+            (root / library.lstrip("/")).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(os.path.realpath(library), root / library.lstrip("/"))
+    for path in (tmp_path, *tmp_path.parents):
+        if path.owner() == Path(tmp_path).owner():
+            path.chmod(path.stat().st_mode | 0o055)
+    return f"dir:{root}"
+
+
+REPLACING = (
+    'cp /bin/printf /bin/cat; /bin/cat HIT; mv /bin /b; mkdir -p /bin; cp /b/printf /bin/cat; PATH=/b:/bin; cat HIT;'
+    ' /bin/cat HIT; /b/cat HIT; ln /bin/printf /bin/c; /bin/c HIT; for l in /lib64/ld-* /lib/ld-*; do'
+    ' "$l" /bin/printf HIT; "$l" /b/printf HIT; cp "$l" /l; /l /bin/printf HIT; /l /b/printf HIT; done'
+)
+
+
+@no_landlock
+@pytest.mark.parametrize("noexec", [None, False])
+async def test_programs_of_a_writable_image_cannot_be_replaced(
+    engine: NativeEngine, image: str, noexec: bool | None
+) -> None:
+    """Where /bin itself is the sandbox's to change, no content, name or directory of an allowed program can be."""
+    spec = EnvironmentSpec(image=image)
+    policy = SandboxPolicy.parse(allowing("sh", "cat", "cp", "mv", "ln", "mkdir", noexec=noexec))
+    box = await engine.create(spec, policy)
+    assert (await box.exec(["sh", "-c", "echo well | cat"])).stdout == b"well\n"
+    result = await box.exec(["sh", "-c", REPLACING])
+    assert HIT not in result.stdout, result
+    plain = await engine.create(spec, SandboxPolicy())
+    assert HIT in (await plain.exec(["sh", "-c", REPLACING])).stdout, "the control"
 
 
 async def test_nothing_is_both_writable_and_executable(engine: NativeEngine) -> None:

@@ -252,7 +252,7 @@ def test_the_sealing_filter_knows_both_machines() -> None:
 @pytest.mark.skipif(not syscalls.landlock_abi(), reason="this kernel has no Landlock: boot with lsm=landlock,…")
 @pytest.mark.parametrize("abi", range(1, 8))
 def test_a_ruleset_asks_no_more_than_its_version_knows(abi: int, tmp_path: Path) -> None:
-    """As on an older kernel it takes away what was handled, leaves what was granted, and rename works from version 2."""
+    """As on an older kernel: what was handled is gone, what was granted stays, and rename works from version 2."""
     if abi > syscalls.landlock_abi():
         pytest.skip(f"this kernel's Landlock is of version {syscalls.landlock_abi()}")
     for name in ("open", "closed"):

@@ -124,6 +124,26 @@ async def what_is_denied_is_out_of_sight(engine: SandboxEngine) -> None:
         assert (await sandbox.exec(["ls"])).exit_code in (126, 127)
 
 
+@needs("directories", "snapshot", "fork")
+async def a_snapshot_keeps_the_rules(engine: SandboxEngine) -> None:
+    """After a snapshot, and in what is forked from it, every rule holds as before, and what is written is apart."""
+    async with _under(engine, _rules(kept="read", kept_open="write", veiled="hidden"), _TREE) as sandbox:
+        await shell(sandbox, "echo one >>kept/open/file; echo top >top")
+        snapshot = await sandbox.snapshot()
+        try:
+            (child,) = await engine.fork(snapshot)
+            await shell(sandbox, "echo two >>kept/open/file")
+            try:
+                await shell(child, "echo three >>kept/open/file")
+                for box, last in ((sandbox, "two"), (child, "three")):
+                    assert await shell(box, "cat top kept/open/file; ls -A veiled") == f"top\nopen\none\n{last}\n"
+                    await _fails(box, "touch kept/new", "mv kept x", "touch veiled/new", "cat veiled/file")
+            finally:
+                await child.close()
+        finally:
+            await snapshot.release()
+
+
 async def the_policy_has_the_last_word_on_the_environment(engine: SandboxEngine) -> None:
     """Its variables win over the spec's, what it drops is gone, and one exec may still set its own."""
     policy = SandboxPolicy(env={"ADDED": "1", "GREETING": "policy"}, env_drop=("GONE",))
@@ -138,5 +158,5 @@ CHECKS: tuple[Check, ...] = (
     what_is_read_cannot_be_changed, what_is_hidden_is_empty, the_longest_rule_decides,
     a_root_that_is_read_leaves_what_is_opened, rules_that_contradict_the_world_are_refused, only_what_is_allowed_starts,
     what_is_not_there_cannot_be_allowed, what_is_denied_is_out_of_sight,
-    the_policy_has_the_last_word_on_the_environment,
+    a_snapshot_keeps_the_rules, the_policy_has_the_last_word_on_the_environment,
 )

@@ -44,7 +44,7 @@ def serve(plan: dict[str, Any], channel: socket.socket, groups: list[int], filte
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
     init = Init(channel, Commands(channel, groups), Files(channel))
-    if held is not None:
+    if held is not None and held.holds_root:
         init.operations["rest"] = init.busy
     wire.send(channel, {"ready": 1, "notes": held.notes if held is not None else []})
     poller = select.poll()

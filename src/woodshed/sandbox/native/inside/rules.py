@@ -36,6 +36,8 @@ class Enforced:
         self._noexec: bool = rules["noexec"]
         self._sealed: bool = rules["sealed"]
         self._unprivileged: bool = rules["unprivileged"]
+        self.holds_root = bool(rules["directories"] or rules["deny"] or self._noexec or rules["allow"] is not None)
+        """Whether mounts are of the root as it is now: another cannot take its place."""
         if not os.path.isdir(workdir):
             files.make_parents(workdir + "/")  # later it may lie in what is read-only
         places = _places(rules["directories"])
