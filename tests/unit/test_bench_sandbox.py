@@ -20,7 +20,7 @@ from woodshed.services.benching.density import idle
 from woodshed.services.benching.external import External
 from woodshed.services.benching.rounds import Quiet, Samples, quantile, take
 from woodshed.services.benching.shed import Shed
-from woodshed.services.benching.subject import CREATE, EXEC, MEASURES, Missing, Subject
+from woodshed.services.benching.subject import CREATE, EXEC, MEASURES, WARM, Missing, Subject
 
 QUICK = ("--samples", "2", "--idle", "3", "--churn", "6", "--patience", "0")
 COMPILER = next(filter(None, map(shutil.which, raw.COMPILERS)), None)
@@ -51,6 +51,7 @@ def test_an_engine_has_every_figure_or_says_why_not(measured: dict[str, Any]) ->
     own = measured["engines"]["native"]
     assert own[CREATE]
     assert own[EXEC]
+    assert own[WARM], own["why"]
     assert own["idle_mb"] == measured["idle"]["idle_mb"]
     assert own["churn_per_s"] == measured["churn"]["churn_per_s"] > 0
 

@@ -17,10 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from woodshed.errors import WoodshedError
-from woodshed.services.benching.subject import Subject
+from woodshed.services.benching.subject import BURST, Subject
 
-BURST = 5
-"""Samples in a row."""
 _QUIET_IDLE, _LOOK_S = 0.8, 0.1
 """Quiet is a tenth of a second in which the machine's processors were idle four fifths of the time, all together."""
 

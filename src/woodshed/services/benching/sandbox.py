@@ -16,10 +16,11 @@ from typing import Any
 from woodshed import plugins, settings
 from woodshed.errors import EnvironmentFault, UsageError, WoodshedError
 from woodshed.model import EnvironmentSpec, Limits, SandboxPolicy
+from woodshed.sandbox.pool import Pool
 from woodshed.services.benching import bubblewrap, density, figures, oci, podman, raw, root
 from woodshed.services.benching.left import Traces
 from woodshed.services.benching.rounds import Quiet, Samples, quantile, take
-from woodshed.services.benching.shed import Shed
+from woodshed.services.benching.shed import RESERVE, Shed
 from woodshed.services.benching.subject import CREATE, MEASURES, Missing, Subject
 from woodshed.services.measured import stamp
 
@@ -92,9 +93,10 @@ class _Engine:
         self._spec = EnvironmentSpec(image=f"dir:{common}")
         home.mkdir()
 
-    def shed(self, limits: Limits | None = None) -> Shed:
+    def shed(self, limits: Limits | None = None, *, pool: Pool | None = None) -> Shed:
         """A live engine on the common root. Give it to :meth:`end`."""
-        return Shed(plugins.engine(self.name, self.home), self._spec, SandboxPolicy(limits=limits or Limits()))
+        policy = SandboxPolicy(limits=limits or Limits())
+        return Shed(plugins.engine(self.name, self.home), self._spec, policy, pool=pool)
 
     async def end(self, close: Callable[[], Awaitable[None]]) -> None:
         """Close one of them, and remember whose leftovers to look for."""
@@ -104,8 +106,9 @@ class _Engine:
     def subjects(self) -> list[Subject]:
         """As measured beside the yardsticks; with limits; and on the image that tasks have by default."""
         host = Shed(plugins.engine(self.name, settings.home()), EnvironmentSpec(), SandboxPolicy())
+        pool = Pool(plugins.engine(self.name, self.home), warm=RESERVE)
         return [
-            self.shed().subject(self.name, "the common root, default limits"),
+            self.shed(pool=pool).subject(self.name, "the common root, default limits"),
             self.shed(_LIMITED).subject(f"{self.name}_limits", "and memory and CPU limits (cgroups)", whole=False),
             host.subject(f"{self.name}_host", "the host image with its Python layers", whole=False),
         ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -9,16 +10,23 @@ from contextlib import asynccontextmanager
 from woodshed.errors import EnvironmentFault
 from woodshed.interfaces import Sandbox, SandboxEngine, Snapshot
 from woodshed.model import EnvironmentSpec, SandboxPolicy
-from woodshed.services.benching.subject import CREATE, EXEC, FORK, SNAPSHOT, WARM, Missing, Subject
+from woodshed.sandbox.pool import Pool
+from woodshed.services.benching.subject import BURST, CREATE, EXEC, FORK, SNAPSHOT, WARM, Missing, Subject
 
 TRUE = ("/bin/true",)
+RESERVE = BURST + 1
+"""What a burst claims, its first sample included."""
+_WANTED_AFTER, _FILLED_WITHIN_S = 2, 30.0
 
 
 class Shed:
     """Its bursts. What stands between them (a sandbox to run in, a snapshot to fork) is made when first needed."""
 
-    def __init__(self, engine: SandboxEngine, spec: EnvironmentSpec, policy: SandboxPolicy) -> None:
-        self.engine, self.spec, self.policy = engine, spec, policy
+    def __init__(
+        self, engine: SandboxEngine, spec: EnvironmentSpec, policy: SandboxPolicy, *, pool: Pool | None = None
+    ) -> None:
+        """``pool``, over an engine of its own, keeps :data:`RESERVE` sandboxes ready; without it none is claimed."""
+        self.engine, self.spec, self.policy, self._pool = engine, spec, policy, pool
         self._standing: Sandbox | None = None
         self._snapshot: Snapshot | None = None
         self.phases: dict[str, list[float]] = {"create": [], "first_exec": [], "close": []}
@@ -61,7 +69,31 @@ class Shed:
 
     async def warm(self, count: int) -> list[float]:
         """Claim a sandbox that was made in advance, and run true in it."""
-        raise Missing("the engine keeps no warm sandboxes")
+        if self._pool is None:
+            raise Missing("no pool is measured")
+        await self._filled(self._pool)
+        hits, samples, claimed = self._pool.stats.hits, list[float](), list[Sandbox]()
+        for _ in range(count):  # closed afterwards: a pool makes new ones when nobody has asked for a moment
+            began = time.perf_counter()
+            claimed.append(await self._pool.create(self.spec, self.policy))
+            await _true(claimed[-1])
+            samples.append(1000 * (time.perf_counter() - began))
+        for box in claimed:
+            await box.close()
+        if self._pool.stats.hits - hits < count:
+            raise Missing("the pool had fewer sandboxes ready than were claimed")
+        await self._filled(self._pool)  # or it would fill up while something else is measured
+        return samples
+
+    async def _filled(self, pool: Pool) -> None:
+        """Its reserve is complete. Raises Missing where that takes unreasonably long."""
+        until = time.monotonic() + _FILLED_WITHIN_S
+        while pool.stats.claims < _WANTED_AFTER:
+            await (await pool.create(self.spec, self.policy)).close()
+        while pool.stats.idle < RESERVE:
+            if time.monotonic() > until:
+                raise Missing(f"the pool was not filled within {_FILLED_WITHIN_S:.0f} s")
+            await asyncio.sleep(0.01)
 
     async def snapshot(self, count: int) -> list[float]:
         """Keep the files of a live sandbox in which nothing runs, with a change since the last time."""
@@ -99,7 +131,9 @@ class Shed:
             await box.close()
 
     async def close(self) -> None:
-        """End the engine and all that stands on it."""
+        """End the engine, the pool and all that stands on them."""
+        if self._pool is not None:
+            await self._pool.close()
         await self.engine.close()
 
 

@@ -9,6 +9,8 @@ from woodshed.errors import EnvironmentFault
 
 CREATE, EXEC, WARM, SNAPSHOT, FORK = "create_exec_destroy_ms", "exec_ms", "warm_claim_ms", "snapshot_ms", "fork_ms"
 MEASURES = (CREATE, EXEC, WARM, SNAPSHOT, FORK)
+BURST = 5
+"""Samples in a row, not counting the first, which is thrown away."""
 
 Burst = Callable[[int], Awaitable[list[float]]]
 """So many samples in a row, in milliseconds. Raises Missing or a WoodshedError."""
