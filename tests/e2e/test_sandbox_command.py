@@ -101,3 +101,36 @@ def test_gc_removes_what_dead_processes_left(shed_home: Path) -> None:
     assert json.loads(woodshed("sandbox", "gc", "--json", home=shed_home).stdout)["swept"] >= 1
     assert not dead.exists()
     assert json.loads(woodshed("sandbox", "gc", "--json", home=shed_home).stdout)["swept"] == 0
+
+
+def test_a_policy_binds_what_runs(shed_home: Path, tmp_path: Path) -> None:
+    """The file's rules hold, and what it does not hold is said on standard error."""
+    policy = tmp_path / "policy.toml"
+    policy.write_text('env = { ADDED = "1" }\n[[directories]]\npath = "/workspace/in"\naccess = "read"\n'
+                      '[commands]\nallow = ["sh", "cat"]\n')
+    (tmp_path / "note.txt").write_text("kept\n")
+    script = "cat in/note.txt; echo $ADDED; echo x >in/note.txt; touch y"
+    done = woodshed(
+        "sandbox", "run", "--policy", policy, "--copy", f"{tmp_path}/note.txt:/workspace/in/note.txt",
+        "--", "sh", "-c", script, home=shed_home,
+    )  # fmt: skip
+    assert done.stdout == "kept\n1\n"
+    for said in ("'sh' is an interpreter", "advisory", "Read-only file system", "touch: Permission denied"):
+        assert said in done.stderr
+    assert done.returncode == 126
+
+
+def test_a_policy_that_is_wrong_names_file_field_and_remedy(shed_home: Path, tmp_path: Path) -> None:
+    """A missing file, broken TOML, an unknown key or a contradiction is a usage error: exit code 2."""
+    policy = tmp_path / "policy.toml"
+    for content, said in (
+        (None, "cannot be read"), ("a = [", "broken TOML"), ("nowexec = true", "Did you mean 'noexec'?"),
+        ('[commands]\nallow = ["cat"]\ndeny = ["ls"]', "commands.deny: allow is given too"),
+        ('[[directories]]\npath = "/workspace"\naccess = "hidden"', "the working directory /workspace is hidden"),
+    ):
+        if content is not None:
+            policy.write_text(content)
+        done = woodshed("sandbox", "run", "--policy", policy, "--", "true", home=shed_home)
+        assert done.returncode == 2
+        assert said in done.stderr
+    assert leftovers(shed_home) == []

@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from woodshed.cli import sandbox
 from woodshed.errors import Unsupported, UsageError
-from woodshed.model import SandboxPolicy
+from woodshed.model import Limits, SandboxPolicy
 from woodshed.model.policy import CommandSet, DirectoryRule, access_of
 from woodshed.sandbox.native import policy as policies
 from woodshed.sandbox.native.inside import confine, landlock, programs, rules, syscalls
@@ -309,3 +310,16 @@ def test_a_policy_is_read_from_toml(tmp_path: Path) -> None:
             load_policy(file)
     with pytest.raises(UsageError, match="No such file"):
         load_policy(tmp_path / "missing.toml")
+
+
+def test_options_go_over_a_files_limits(tmp_path: Path) -> None:
+    """What the command line bounds replaces the file's bound, and nothing else of it."""
+    file = tmp_path / "policy.toml"
+    file.write_text("[limits]\nmemory_mb = 1000\npids = 7\n")
+    read = sandbox._policy(file, Limits(memory_mb=500))
+    assert read is not None
+    assert (read.limits.memory_mb, read.limits.pids) == (500, 7)
+    untouched = sandbox._policy(file, Limits())
+    assert untouched is not None
+    assert untouched.limits.memory_mb == 1000
+    assert sandbox._policy(None, Limits(memory_mb=500)) is None
