@@ -31,6 +31,8 @@ from woodshed.sandbox.native.link import Link, World, children
 
 _LOOK_S, _SOON_S = 0.05, 0.01
 """Between two looks, and where the room falls fast."""
+_ALL_S = 0.5
+"""All boxes are looked at this often, whatever the room; nothing is counted for that."""
 _ANYWAY_S, _CALM_S = 2.0, 64.0
 """How long a box runs until it is counted without a sign; twice as long each time nothing was found, up to this."""
 _WALKS = 2
@@ -115,6 +117,11 @@ class Watched:
                          for bound, has, slack in zip(self.bounds, had, self.slack, strict=True))
         return bytes_, files
 
+    def left(self, room: Room) -> tuple[int, int]:
+        """What the host may lose before it is due."""
+        lost, near = self._lost(room), self.near()
+        return max(0, near[0] - lost[0]), max(0, near[1] - lost[1])
+
     def due(self, room: Room, now: float, *, low: bool) -> bool:
         """Whether it is to be counted now; ``low`` is the host's room."""
         if low or self.sign(room) >= 1.0:
@@ -179,6 +186,9 @@ class Guard:
                              remedy="Set a whole number, 0 for no reserve, or nothing.")
         self._home, self._reserve = home, int(reserve) << 20 if reserve else None
         self._room: Room | None = None
+        self._ticked: Room | None = None
+        self._floor, self._next_s, self._fresh = (0, 0), 0.0, True
+        """Room above which, and time before which, boxes need no look; unless something is new."""
         self._boxes: dict[str, Watched] = {}
         self._active: dict[str, Watched] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -217,7 +227,7 @@ class Guard:
         if self._timer is None:
             self._look_at_room()
             self._arm(_LOOK_S)
-        self._active[ident] = watched
+        self._active[ident], self._fresh = watched, True
         watched.room, watched.since, watched.cpu = self._room, time.monotonic(), None
 
     def _arm(self, after_s: float) -> None:
@@ -229,13 +239,26 @@ class Guard:
 
     def _tick(self) -> None:
         self._timer = None
-        before = self._room
+        before, now = self._ticked, time.monotonic()
         self._look_at_room()
-        room, now, after_s = self._room, time.monotonic(), _LOOK_S
-        if room is None or before is None:
-            return
+        room = self._ticked = self._room
+        after_s = _LOOK_S
+        if room is not None and not self._calm(room, now):
+            after_s = self._look_at_boxes(room, 0 if before is None else before.bytes - room.bytes, now)
+        if self._active:
+            self._arm(after_s)
+
+    def _calm(self, room: Room, now: float) -> bool:
+        """Whether no box can have come near a limit since all were looked at: many cost no more than one."""
+        floor_bytes, floor_files = self._floor
+        return (not self._fresh and now < self._next_s and room.bytes > floor_bytes
+                and (room.files is None or room.files > floor_files))
+
+    def _look_at_boxes(self, room: Room, falls: int, now: float) -> float:
+        """Act on each that something runs in; seconds until the next tick."""
         low = self._low(room)
-        falls = before.bytes - room.bytes
+        after_s, busy = _LOOK_S, low
+        least = (room.bytes, room.files or 0)
         for ident, watched in list(self._active.items()):
             if watched.link.dead:
                 del self._active[ident]
@@ -249,10 +272,15 @@ class Guard:
             elif not watched.looking and not watched.link.running and not children(watched.link.pid):
                 watched.rest(room)
                 del self._active[ident]
-            if watched.settling or (falls > 0 and watched.sign(room) + 2 * falls / watched.near()[0] >= 1.0):
+                continue
+            left = watched.left(room)
+            if watched.settling or (falls > 0 and left[0] < 2 * falls):
                 after_s = _SOON_S
-        if self._active:
-            self._arm(after_s)
+            busy = busy or watched.polling or watched.looking or watched.settling
+            least = (min(least[0], left[0]), min(least[1], left[1]))
+        self._floor = (room.bytes - least[0] // 2, (room.files or 0) - least[1] // 2)
+        self._next_s, self._fresh = now + _ALL_S, busy
+        return after_s
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -281,7 +309,7 @@ class Guard:
             if room is not None and self._low(room) and before is not None and not watched.over(used):
                 self._spare(watched, room, used.bytes - before.bytes, used.files - before.files)
         finally:
-            watched.looking = False
+            watched.looking, self._fresh = False, True
 
     def _judge(self, watched: Watched, used: Used) -> None:
         hits = watched.over(used)
