@@ -294,7 +294,7 @@ class Snapshot(Protocol):
 
     @property
     def digest(self) -> str:
-        """Of the image and all layers above it: equal digests are equal files. The first look at it may read them all."""
+        """Of the image and all layers above it: equal digests are equal files. The first look may read all of them."""
 
     async def export(self, sink: BlobSink) -> SnapshotManifest:
         """Its layers as blobs in ``sink``, and what names them; :meth:`SandboxEngine.adopt` takes it elsewhere."""
