@@ -69,7 +69,7 @@ def _parts(figures: dict[str, Any], source: str) -> list[str]:
     if churn := figures["churn"]:
         found.append(f"- {churn['n']} cycles on {churn['workers']} workers: {churn['churn_per_s']:.1f} cycles/s, left: "
                      f"{', '.join(figures['left']) or 'nothing'} <!-- {source} churn.churn_per_s -->")
-    if idle := figures["idle"]:
+    if (idle := figures["idle"]) and idle["idle_mb"]:
         found.append(f"- {idle['n']} idle sandboxes: {idle['idle_mb']:.2f} MiB each ({idle['method']}; "
                      f"{idle['available_mb']:.2f} by MemAvailable)")
     who = "root" if machine["root"] else "an ordinary user"

@@ -105,7 +105,8 @@ def _sandbox_tables(figures: dict[str, Any]) -> None:
     parts = (f"{name} {cell['p50']:.2f} / {cell['p95']:.2f}" for name, cell in phases.items())
     out.print("a cycle, ms: " + "  ".join(parts))
     if idle := figures["idle"]:
-        out.print(f"{idle['n']} idle: {idle['idle_mb']:.2f} MiB each ({idle['method']}; by MemAvailable "
+        each = number(idle["idle_mb"], lambda v: f"{v:.2f}")
+        out.print(f"{idle['n']} idle: {each} MiB each ({idle['method']}; by MemAvailable "
                   f"{idle['available_mb']:.2f}), made at {idle['create_per_s']:.0f}/s")
     if churn := figures["churn"]:
         cpu = churn["cpu_ms"]

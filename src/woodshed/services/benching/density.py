@@ -28,7 +28,8 @@ async def idle(shed: Shed, count: int) -> dict[str, Any]:
 
     ``idle_mb`` is the processes' proportional set size plus the growth of the kernel's own memory. ``available_mb``, by
     how much the machine's MemAvailable fell, checks it; where no set size may be read (first processes of boxes are not
-    dumpable, so an ordinary user cannot) it is the figure, and ``method`` says so.
+    dumpable, so an ordinary user cannot) it is the figure, and ``method`` says so. None where others freed more
+    than was taken.
     """
     _files_for(count)
     await (await shed.engine.create(shed.spec, shed.policy)).close()  # the engine's own processes are none of theirs
@@ -48,9 +49,10 @@ async def idle(shed: Shed, count: int) -> dict[str, Any]:
     kernel = sum(after.get(name, 0) - before.get(name, 0) for name in _KERNEL) / count
     available = (before["MemAvailable"] - after["MemAvailable"]) / count
     pss = None if None in sizes or not sizes else sum(filter(None, sizes)) / count
+    size = available if pss is None else pss + kernel
     return {
         "n": count,
-        "idle_mb": _mb(available if pss is None else pss + kernel),
+        "idle_mb": _mb(size) if size > 0 else None,
         "pss_mb": None if pss is None else _mb(pss),
         "kernel_mb": _mb(kernel),
         "available_mb": _mb(available),

@@ -28,7 +28,7 @@ def podman(root: Path, scratch: Path) -> Subject:
         raise Missing("no podman found; apt-get install podman")
     external = External(scratch)
     archive = scratch / "root.tar"
-    subprocess.run(["tar", "-C", root, "-cf", archive, "."], check=True)
+    subprocess.run(["tar", "--owner=0", "--group=0", "-C", root, "-cf", archive, "."], check=True)
     # Its runroot may have no more than 50 characters: sockets stand there.
     runroot = Path(tempfile.mkdtemp(prefix="shed-"))
     try:
