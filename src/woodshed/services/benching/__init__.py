@@ -10,6 +10,7 @@
     bubblewrap.py, oci.py, podman.py    what others use
     external.py    runs a foreign command many times over, in a small process (timed.py)
     rounds.py      interleaves the bursts and waits for quiet
-    density.py     idle sandboxes and what they weigh; churn, and whether anything is left
+    density.py     idle sandboxes and what they weigh; churn
+    left.py        whether anything is left of them
     figures.py     percentiles, ratios, targets
 """
