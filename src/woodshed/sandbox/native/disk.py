@@ -56,6 +56,12 @@ def blocks(path: Path) -> int:
     return os.statvfs(path).f_blocks
 
 
+def changes(box: Path, *, at_most: int = 1 << 62) -> Used:
+    """What the box whose folder this is has changed, as :func:`used` counts, overlayfs' scratch included."""
+    own, scratch = used(box / "u", at_most=at_most), used(box / "w", at_most=at_most)
+    return Used(own.bytes + scratch.bytes, own.files + scratch.files, own.whole and scratch.whole)
+
+
 def used(folder: Path, *, at_most: int = 1 << 62) -> Used:
     """What lies below ``folder``, which hostile programs may be changing: at most ``at_most`` entries are looked at.
 

@@ -146,7 +146,7 @@ class Watched:
     def measure(self) -> Used:
         """Count. Blocking."""
         at_most = self.bounds[1] + self.slack[1] + 1
-        found = disk.used(self.world.folder, at_most=at_most)
+        found = disk.changes(self.world.folder, at_most=at_most)
         below = processes.descendants(self.link.pid)
         self._note_writers(below)
         with suppress(OSError):

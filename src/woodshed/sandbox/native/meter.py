@@ -61,7 +61,7 @@ class Meter:
         files = processes.memory_files_bytes(below)
         peak, now = groups.tell("memory_peak_bytes"), groups.tell("memory_bytes")
         moved = [processes.disk_bytes(pid) for pid in below]
-        on_disk = disk.used(self._world.folder)
+        on_disk = disk.changes(self._world.folder)
         cpu_s = groups.cpu_s()
         return SandboxStats(
             cpu_s=live.cpu_s if cpu_s is None else cpu_s,

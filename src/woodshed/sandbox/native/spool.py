@@ -15,7 +15,8 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 class Spools:
     """The spool files of one box, in a directory of their own that is no part of what the box sees.
 
-    They go with the box's folder, and count as its disk; together they take at most ``room`` bytes.
+    They go with the box's folder, and do not count as its disk: nothing inside could delete them. Together they take at
+    most ``room`` bytes.
     """
 
     def __init__(self, folder: Path, each: int, room: int) -> None:
