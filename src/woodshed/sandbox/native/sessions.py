@@ -27,7 +27,7 @@ _BETWEEN = 1 << 16
 """Bytes kept of what background jobs say between two commands; the next result begins with it."""
 _INTERRUPTS, _INTERRUPT_EVERY_S = 8, 0.1
 """A shell that has not given up its command by then is ended itself."""
-_STARTED_ANEW = b"woodshed: the shell of this session had ended; this is a new one in the same directory\n"
+_STARTED_ANEW = "woodshed: the shell of this session had ended; this is a new one in {}\n"
 _ENDED = b"woodshed: the shell did not give up its command and was ended; the next command gets a new one\n"
 
 
@@ -40,6 +40,8 @@ class _Shell:
         self._commands, self._loop = commands, commands.loop
         self.dialect = dialect(world.shell, world.limits.open_files)
         self._status, self._interrupted, self._runs = 0, False, 0
+        self.worked = False
+        """Whether it has ever reported anything."""
         self._said, self._token = b"", b""
         self._reported: asyncio.Future[Report] = self._loop.create_future()
         self.between = Kept(_BETWEEN), Kept(_BETWEEN)
@@ -50,7 +52,7 @@ class _Shell:
         self.pipes = both(self._take_out, self._take_err)
         try:
             self._text = os.memfd_create("command", os.MFD_CLOEXEC)
-            os.fchmod(self._text, 0o444)  # nobody inside owns it: to be read, not written
+            os.fchmod(self._text, 0o444)  # to be read: in a box with ids of its own nobody inside owns it
             self._socket, inner = socket.socketpair()
         except OSError as error:
             self._close_pipes()
@@ -135,7 +137,7 @@ class _Shell:
         self._said = (self._said + data)[-_LONGEST_REPORT:]
         heard = report(self._said, self._token)
         if heard is not None and not self._reported.done():
-            self._status = heard.status
+            self._status, self.worked = heard.status, True
             self._reported.set_result(heard)
 
     def settle(self) -> None:
@@ -195,8 +197,7 @@ class NativeSession:
     def __init__(self, commands: Commands, cwd: str, env: Mapping[str, str] | None, user: int) -> None:
         self._commands, self._cwd, self._env, self._user = commands, cwd, env, user
         self._shell: _Shell | None = None
-        self._anew = b""
-        self._closed = False
+        self._anew = self._closed = False
         self._last: asyncio.Task[ExecResult] | None = None
 
     async def open(self) -> None:
@@ -236,13 +237,15 @@ class NativeSession:
             return self._shell, b""
         if self._shell is not None:  # it ended between two commands
             self._lost(self._shell)
-        said, self._anew = self._anew, b""
+        said, self._anew = _STARTED_ANEW.format(self._cwd) if self._anew else "", False
         self._shell = _Shell(self._commands, self._cwd, self._env, self._user)
-        return self._shell, said
+        return self._shell, said.encode(errors="surrogateescape")
 
     def _lost(self, shell: _Shell) -> None:
         shell.retire()
-        self._shell, self._anew = None, _STARTED_ANEW
+        self._shell, self._anew = None, True
+        if not shell.worked:  # its directory is gone, as a rule; it has said so
+            self._cwd = self._commands.world.workdir
 
     def at(self, cwd: str) -> None:
         """Where its shell is now; a new one begins there."""
@@ -253,7 +256,7 @@ class NativeSession:
         """The shell has ended; with ``told`` the caller knows."""
         self._lost(shell)
         if told:
-            self._anew = b""
+            self._anew = False
 
     async def close(self) -> None:
         """End the shell and what runs in it. Idempotent."""

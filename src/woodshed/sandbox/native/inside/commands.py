@@ -77,7 +77,7 @@ class Commands:
             else:
                 pid = _spawn(message, fds)
         except Exception as error:
-            _complain(error, fds[-1] if fds else 2)
+            _complain(error, _stderr(message, fds))
             full = isinstance(error, OSError) and error.errno == errno.EAGAIN
             wire.reply(self.channel, message, {"exit": _code(error), "cpu_s": 0.0, "hits": ["pids"] if full else []})
         else:
@@ -277,6 +277,14 @@ def _become(message: wire.Message, fds: list[int], groups: list[int], *, termina
         _complain(error, 2)
     finally:
         os._exit(code)
+
+
+def _stderr(message: wire.Message, fds: list[int]) -> int:
+    """Where the command would have complained; our own, which nobody reads, where it has none."""
+    numbers = message.get("at")
+    if numbers is None:
+        return fds[-1] if fds else 2
+    return fds[numbers.index(2)] if 2 in numbers else 2
 
 
 def _lifted(fds: list[int]) -> list[int]:
