@@ -234,6 +234,15 @@ def test_finishing_a_run_records_when_once(store: Store) -> None:
     assert store.run(run.id).finished_at is None
 
 
+def test_unfinished_runs_can_be_listed_alone(store: Store) -> None:
+    """Running and interrupted ones are unfinished, newest first."""
+    made = [make_run(store) for _ in range(3)]
+    store.set_run_state(made[0].id, RunState.INTERRUPTED)
+    store.set_run_state(made[1].id, RunState.FINISHED)
+    assert [run.id for run in store.runs(unfinished=True)] == [made[2].id, made[0].id]
+    assert len(store.runs()) == 3
+
+
 def test_two_runs_cannot_share_an_id(store: Store) -> None:
     """The second is refused and leaves nothing of itself."""
     run = make_run(store, attempts=1)

@@ -101,9 +101,9 @@ async def resume(home: Home, run_id: str, progress: Progress, *, concurrency: in
 def resumable(home: Home, spec: RunSpec) -> Run | None:
     """The newest unfinished run that asked for the same thing and whose owner is gone; None when there is none."""
     wanted = spec.model_copy(update={"concurrency": 1})
-    for run in home.store.runs():
+    for run in home.store.runs(unfinished=True):
         same = run.spec.model_copy(update={"concurrency": 1}) == wanted
-        if same and run.state is not RunState.FINISHED and not (run.executor and owner(home.path, run.executor)):
+        if same and not (run.executor and owner(home.path, run.executor)):
             return run
     return None
 

@@ -100,11 +100,13 @@ class Store:
         found = self.runs(project, limit=1)
         return found[0] if found else None
 
-    def runs(self, project: str | None = None, *, limit: int | None = None) -> list[Run]:
-        """Runs, newest first; of one project, or of all."""
+    def runs(self, project: str | None = None, *, limit: int | None = None, unfinished: bool = False) -> list[Run]:
+        """Runs, newest first; of one project, or of all; with ``unfinished`` only those."""
         query = sa.select(runs).order_by(runs.c.created_at.desc(), runs.c.id.desc()).limit(limit)
         if project is not None:
             query = query.where(runs.c.project == project)
+        if unfinished:
+            query = query.where(runs.c.state != RunState.FINISHED.value)
         with self._read("listing runs") as connection:
             return [_run(row) for row in connection.execute(query).mappings()]
 
