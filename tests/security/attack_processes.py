@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import os
 import select
 import signal
@@ -15,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from outer import Attack, Defence, Patch, Scene, Swap
+from outer import PRELUDE, Attack, Defence, Patch, Scene, Swap
 from woodshed.errors import SandboxDied
 from woodshed.model import EnvironmentSpec, Limits, SandboxPolicy
 from woodshed.sandbox.native import link
@@ -190,6 +191,13 @@ libc.shmat.restype = ctypes.c_void_p
 while (segment := libc.shmget(0, 4 << 20, 0o1600)) >= 0:  # IPC_PRIVATE, IPC_CREAT
     ctypes.memset(libc.shmat(segment, None, 0), 1, 4 << 20)
 """
+# All but thirty of a usual host's.
+WATCHERS = """
+for _ in range(98):
+    libc.inotify_init1(0)
+open("taken", "w").close()
+signal.pause()
+"""
 SMALL = SandboxPolicy(limits=Limits(disk_mb=8, files=100))
 POOR = SandboxPolicy(limits=Limits(memory_mb=64))
 
@@ -202,6 +210,24 @@ async def _fill_memory(scene: Scene) -> str | None:
             await scene.run_in(box, SEGMENTS, timeout_s=5)
             await box.exec("head -c 60M /dev/zero >/tmp/fill", timeout_s=5)
     return "the box is dead" if await _died(box) else None
+
+
+async def _use_up_watchers(scene: Scene) -> str | None:
+    """All the inotify instances that its maker may have: then the host's own programs get none."""
+    box = await scene.box()
+    await box.start(["python3", "-c", PRELUDE + WATCHERS, "{\"calls\": 0}"])
+    for _ in range(100):
+        if (await box.exec("test -e taken")).exit_code == 0:
+            break
+        await asyncio.sleep(0.02)
+    else:
+        raise AssertionError("it does not start")
+    libc, held = ctypes.CDLL(None, use_errno=True), list[int]()
+    while len(held) < 40 and (fd := libc.inotify_init1(os.O_CLOEXEC)) >= 0:
+        held.append(fd)
+    for fd in held:
+        os.close(fd)
+    return f"{len(held)} are left" if len(held) < 40 else None
 
 
 def _nothing(*_: Any) -> None:
@@ -327,6 +353,9 @@ ATTACKS = (
     Attack(9, "memory", ALLOCATE, (MEMORY_LIMIT,), policy=POOR),
     Attack(9, "a full disk", FILL_SLOWLY, (DISK_LIMIT,), policy=SMALL),
     Attack(9, "many files", MANY_FILES, (DISK_LIMIT,), policy=SMALL),
+    Attack(9, "watchers of the whole host", act=_use_up_watchers, needs=("watchers",), defences=((
+        Patch("        os.seteuid(first_id)\n        try:", "        try:"),
+        Patch('    if plan.get("watchers"):\n', "    if False:\n")),)),
     Attack(9, "open files", OPEN_FILES, ((Patch(
         '    _lower(resource.RLIMIT_NOFILE, max(_LEAST_FILES, plan["open_files"]), soft=_SOFT_FILES)\n'),),),
         policy=SandboxPolicy(limits=Limits(open_files=100))),

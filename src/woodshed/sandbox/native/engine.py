@@ -42,6 +42,9 @@ _ALWAYS: frozenset[Capability] = frozenset(
     {"snapshot", "fork", "export", "memory", "cpus", "disk", "freeze", "pty", "session", "watch"})
 _SPARE_PIDS = 64
 """Where a cgroup bounds processes it is to be the one that refuses: it counts that, an rlimit does not."""
+_WATCHERS = 32
+"""Inotify instances of an ordinary user's box: it shares the user's own (fs.inotify.max_user_instances, 128) with him
+and with his other boxes. A box of root's has a count of its own."""
 _TMP_MB, _SHM_MB = 1024, 256
 """Of /tmp and /dev/shm: at most this, and the disk limit where that is less. They are memory that nobody can be killed
 for: a half and a quarter of the memory limit, so that a box which filled them can still run what empties them."""
@@ -339,6 +342,6 @@ def _plan(world: World, binds: Sequence[Bound], first_id: int) -> dict[str, Any]
         "tmp_kb": min(limits.disk_mb << 10, _TMP_MB << 10, memory_kb // 2),
         "shm_kb": min(limits.disk_mb << 10, _SHM_MB << 10, memory_kb // 4),
         "files": limits.files, "file_bytes": limits.disk_mb << 20, "open_files": limits.open_files,
-        "workdir": world.workdir,
+        "workdir": world.workdir, "watchers": 0 if world.privileged else _WATCHERS,
         "rules": policies.rules(world.policy, world.env.get("PATH", "")),
     }

@@ -104,7 +104,10 @@ def build(plan: dict[str, Any], fds: Sequence[int]) -> None:
         syscalls.mount("tmpfs", "/run", "tmpfs", MS_NOSUID | MS_NODEV, "mode=755,size=4m,nr_inodes=1k")
     for target in plan.get("read_only", ()):
         _seal(target)
-    _bound_pids(plan["pid_max"])
+    # A backstop to RLIMIT_NPROC, which counts each user of a box apart: Linux 6.14 has pid_max by pid namespace.
+    _write("kernel/pid_max", plan["pid_max"])
+    if plan.get("watchers"):
+        _write("user/max_inotify_instances", plan["watchers"])
     _mask_proc()
     for fd in fds:
         os.close(fd)
@@ -144,11 +147,11 @@ def _seal(path: str) -> None:
         syscalls.mount(None, path, None, MS_BIND | MS_REMOUNT | MS_RDONLY | MS_NOSUID | MS_NODEV)
 
 
-def _bound_pids(pid_max: int) -> None:
-    """A backstop to RLIMIT_NPROC, which counts each user of a box apart: Linux 6.14 has pid_max by pid namespace."""
+def _write(setting: str, value: int) -> None:
+    """A setting of the box's own namespaces, before all are read-only; where it has none of its own, nothing."""
     try:
-        fd = os.open("/proc/sys/kernel/pid_max", os.O_WRONLY)
-        os.write(fd, b"%d" % pid_max)
+        fd = os.open(f"/proc/sys/{setting}", os.O_WRONLY)
+        os.write(fd, b"%d" % value)
         os.close(fd)
     except OSError:
         pass  # an older kernel, where this file is the host's

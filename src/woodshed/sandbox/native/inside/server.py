@@ -19,6 +19,9 @@ from woodshed.sandbox.native.inside import confine, init, mounts, rebase, syscal
 from woodshed.sandbox.native.inside.networks import Networks
 
 _OPEN_FILES = 65536
+_NO_SETUID_FIXUP = 4
+"""include/uapi/linux/securebits.h: root that makes a user namespace as another user does so with root's rights, which
+some distributions demand. A new user namespace begins without this bit."""
 _NAMESPACES = syscalls.NAMESPACES & ~syscalls.CLONE_NEWNET
 """The network's is there before: see networks.py."""
 
@@ -65,6 +68,7 @@ def _own_mounts(privileged: bool) -> None:
     """A mount namespace of our own, so that the template vanishes with us; an ordinary user needs a user namespace."""
     if privileged:
         syscalls.unshare(syscalls.CLONE_NEWNS)
+        syscalls.prctl(syscalls.PR_SET_SECUREBITS, _NO_SETUID_FIXUP)
     else:
         uid, gid = os.getuid(), os.getgid()
         syscalls.unshare(syscalls.CLONE_NEWUSER | syscalls.CLONE_NEWNS)
@@ -108,7 +112,7 @@ class Server:
             # In the new namespace: the one before must not hold a socket of ours.
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             ends += ours, theirs
-            pid, pidfd = syscalls.clone(_NAMESPACES)
+            pid, pidfd = self._clone(plan["first_id"])
             if pid == 0:
                 os.close(network)
                 self._become_box(plan, box, ours, theirs, groups)
@@ -124,6 +128,24 @@ class Server:
                 os.close(fd)
             for end in ends:
                 end.close()
+
+    def _clone(self, first_id: int) -> tuple[int, int]:
+        """The box's first process, in namespaces of its own.
+
+        Root makes the user namespace as the first id of the box: what the kernel counts by maker, up to the host
+        (inotify instances, say), is then the box's own, and not what root's daemons and other boxes share.
+        """
+        if not self.privileged:
+            return syscalls.clone(_NAMESPACES)
+        os.seteuid(first_id)
+        try:
+            pid, pidfd = syscalls.clone(_NAMESPACES)
+        except OSError:
+            os.seteuid(0)
+            raise
+        if pid:
+            os.seteuid(0)
+        return pid, pidfd
 
     def _equip(self, plan: dict[str, Any], pid: int, ours: socket.socket, held: list[int]) -> None:
         userns = 0
