@@ -191,6 +191,18 @@ libc.shmat.restype = ctypes.c_void_p
 while (segment := libc.shmget(0, 4 << 20, 0o1600)) >= 0:  # IPC_PRIVATE, IPC_CREAT
     ctypes.memset(libc.shmat(segment, None, 0), 1, 4 << 20)
 """
+TERMINALS = """
+import resource
+resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
+opened = 0
+try:
+    while opened < 600:
+        os.open("/dev/ptmx", os.O_RDWR | os.O_NOCTTY)
+        opened += 1
+except OSError:
+    pass
+hit(opened == 600 and "600 terminals")
+"""
 # All but thirty of a usual host's.
 WATCHERS = """
 for _ in range(98):
@@ -337,7 +349,7 @@ ATTACKS = (
     # 8: bombs and daemons
     Attack(8, "a fork bomb", BOMB, (
         (Patch('    _lower(resource.RLIMIT_NPROC, plan["pids"] + 1)  # and ourselves\n'),),
-        (Patch('    _bound_pids(plan["pid_max"])\n'),)),
+        (Patch('    _write("kernel/pid_max", plan["pid_max"])\n'),)),
            policy=SandboxPolicy(limits=Limits(pids=60)), needs=("pid_max",)),
     Attack(8, "a daemon that outlives its timeout", act=_outlive_the_timeout, defences=((Patch(
         "if leader in (pid, session) or own in marks or (own > self.last_mark and own != _UNMARKED):",
@@ -356,6 +368,7 @@ ATTACKS = (
     Attack(9, "watchers of the whole host", act=_use_up_watchers, needs=("watchers",), defences=((
         Patch("        os.seteuid(first_id)\n        try:", "        try:"),
         Patch('    if plan.get("watchers"):\n', "    if False:\n")),)),
+    Attack(9, "all terminals", TERMINALS, ((Patch(",mode=620,max=256", ",mode=620"),),)),
     Attack(9, "open files", OPEN_FILES, ((Patch(
         '    _lower(resource.RLIMIT_NOFILE, max(_LEAST_FILES, plan["open_files"]), soft=_SOFT_FILES)\n'),),),
         policy=SandboxPolicy(limits=Limits(open_files=100))),

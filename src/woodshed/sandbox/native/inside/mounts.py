@@ -39,6 +39,8 @@ _LINKS = {
 _MASKED = [name for name in ("kallsyms", "keys", "latency_stats", "sched_debug") if os.path.exists(f"/proc/{name}")]
 OVERLAY_FLAGS, ROOT_FLAGS = MS_NODEV | MS_NOSUID, MS_NODEV | MS_NOSUID | MS_NOEXEC | MS_RDONLY
 """What the root is mounted with, and what may be added to it later. statvfs(3) has the same bits."""
+_TERMINALS = "newinstance,ptmxmode=0666,mode=620,max=256"
+"""All boxes share what the host leaves to instances of devpts: kernel.pty.max less kernel.pty.reserve, 3,072."""
 _STAGES = ("/tmp", "/run", "/mnt", "/var")
 
 
@@ -96,7 +98,7 @@ def build(plan: dict[str, Any], fds: Sequence[int]) -> None:
     for fd, (_, target) in zip(binds, plan["binds"], strict=True):
         syscalls.attach(fd, target)
     syscalls.attach(dev, "/dev")
-    syscalls.mount("devpts", "/dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620")
+    syscalls.mount("devpts", "/dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, _TERMINALS)
     for target, size_kb in (("/dev/shm", plan["shm_kb"]), ("/tmp", plan["tmp_kb"])):
         options = f"mode=1777,size={size_kb}k,nr_inodes={plan['files']}"
         syscalls.mount("tmpfs", target, "tmpfs", MS_NOSUID | MS_NODEV, options)
