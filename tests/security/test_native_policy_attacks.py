@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from outer import Patch, weakened
-from woodshed.errors import EnvironmentFault
+from woodshed.errors import ImageFault
 from woodshed.model import EnvironmentSpec, SandboxPolicy
 from woodshed.sandbox.images import Images
 from woodshed.sandbox.native import policy as policies
@@ -323,7 +323,7 @@ async def test_links_of_a_hostile_image_lead_nowhere_new(engine: NativeEngine) -
 
     box = await ruled(link="read", loop="hidden")
     assert (await box.exec("echo x >real/file || echo x >link/file")).exit_code != 0
-    with pytest.raises(EnvironmentFault, match="the sandbox's own"):
+    with pytest.raises(ImageFault, match="the sandbox's own"):
         await ruled(trap="read")
-    with pytest.raises(EnvironmentFault, match="another rule makes write"):
+    with pytest.raises(ImageFault, match="another rule makes write"):
         await ruled(link="read", real="write")

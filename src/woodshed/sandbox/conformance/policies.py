@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from woodshed.errors import UsageError
+from woodshed.errors import ImageFault, UsageError
 from woodshed.interfaces import Sandbox, SandboxEngine
 from woodshed.model import EnvironmentSpec, SandboxPolicy
 from woodshed.model.policy import CommandSet, DirectoryRule
@@ -88,7 +88,7 @@ async def rules_that_contradict_the_world_are_refused(engine: SandboxEngine) -> 
     """A hidden working directory is a usage error, a path to be read that is not there a fault; nothing is left."""
     await raises(UsageError, engine.create(SPEC, SandboxPolicy(
         directories=(DirectoryRule(path="/workspace", access="hidden"),))))
-    fault = await raises(Exception, engine.create(SPEC, _rules(nowhere="read")))
+    fault = await raises(ImageFault, engine.create(SPEC, _rules(nowhere="read")))
     assert "/workspace/nowhere" in str(fault)
 
 
@@ -111,7 +111,8 @@ async def only_what_is_allowed_starts(engine: SandboxEngine) -> None:
 @needs("commands")
 async def what_is_not_there_cannot_be_allowed(engine: SandboxEngine) -> None:
     """An allowed command that the image lacks is a fault that names it."""
-    fault = await raises(Exception, engine.create(SPEC, SandboxPolicy(commands=CommandSet(allow=("no-such-program",)))))
+    policy = SandboxPolicy(commands=CommandSet(allow=("no-such-program",)))
+    fault = await raises(ImageFault, engine.create(SPEC, policy))
     assert "no-such-program" in str(fault)
 
 

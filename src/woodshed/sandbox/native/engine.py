@@ -235,7 +235,7 @@ class NativeEngine:
         except BaseException as error:
             await box.close()
             if isinstance(error, SandboxDied | OSError):
-                raise EnvironmentFault(f"the sandbox could not be made: {error}") from error
+                raise policies.fault(error) from error
             raise
         return box
 

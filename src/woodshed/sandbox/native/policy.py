@@ -6,7 +6,7 @@ import posixpath
 from collections.abc import Mapping
 from typing import Any
 
-from woodshed.errors import Unsupported, UsageError
+from woodshed.errors import EnvironmentFault, ImageFault, Unsupported, UsageError
 from woodshed.interfaces import Capability
 from woodshed.model import SandboxPolicy
 from woodshed.model.policy import access_of
@@ -33,6 +33,14 @@ def check(policy: SandboxPolicy, workdir: str) -> None:
     if policy.commands.allow is not None and not syscalls.landlock_abi():
         raise Unsupported("commands.allow: this kernel has no Landlock, and nothing else enforces it. Boot with "
                           "lsm=landlock,… (Linux 5.13), or use commands.deny, which only hides files")
+
+
+def fault(died: BaseException) -> EnvironmentFault:
+    """What is raised where a box was not made: an ImageFault, which no retry mends, where the image is to blame."""
+    reason = str(died).partition(f"{programs.Unenforceable.__name__}: ")[2]
+    if reason:
+        return ImageFault(f"the image cannot be held to the policy: {reason}")
+    return EnvironmentFault(f"the sandbox could not be made: {died}")
 
 
 def notes(policy: SandboxPolicy) -> tuple[str, ...]:

@@ -37,6 +37,10 @@ _TABLE = 65536  # the kernel reads no more of it
 _PATH_MAX = 4096
 
 
+class Unenforceable(Exception):
+    """This image cannot be held to the policy; another try would fail alike."""
+
+
 def interprets(name: str) -> bool:
     """Whether a program of this name is a known interpreter: python3.11 and /usr/bin/perl5 are."""
     return name.rpartition("/")[2].lower().rstrip("0123456789.-") in INTERPRETERS
@@ -67,7 +71,7 @@ class Allowed:
     """The files that the commands of an allow set need. All paths are resolved."""
 
     def __init__(self, names: list[str], search: str) -> None:
-        """Raises OSError for a name that means nothing here."""
+        """Raises Unenforceable for a name that means nothing here."""
         self.files: set[str] = set()
         self.loaders: set[str] = set()
         self.notes: list[str] = []
@@ -75,12 +79,12 @@ class Allowed:
         for name in names:
             found = named(name, search)
             if not found:
-                raise OSError(f"commands.allow: {name!r} is no program of this image, or a rule hides it")
+                raise Unenforceable(f"commands.allow: {name!r} is no program of this image, or a rule hides it")
             for path in found:
                 self._tell(name, path)
                 self._add(path, name, _SCRIPTS)
         if both := self.files & self.loaders:
-            raise OSError(f"commands.allow: {min(both)!r} is a loader, which runs any program")
+            raise Unenforceable(f"commands.allow: {min(both)!r} is a loader, which runs any program")
 
     def _tell(self, name: str, path: str) -> None:
         real = os.path.basename(path)
@@ -139,22 +143,22 @@ def loader_of(fd: int) -> str | None:
 
 
 def guarded(path: str) -> bytes:
-    """The loader at ``path``, changed so that it cannot be started as a command. Raises OSError where that fails."""
+    """The loader at ``path``, changed so that it cannot be started. Raises Unenforceable where that fails."""
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(fd, "rb") as file:
         info = os.fstat(fd)
         if not stat.S_ISREG(info.st_mode) or info.st_size > _LARGEST_LOADER:
-            raise OSError(f"commands.allow: {path!r} is no loader")
+            raise Unenforceable(f"commands.allow: {path!r} is no loader")
         data = bytearray(file.read(_LARGEST_LOADER))
     head = bytes(data[:_HEADER])
     if not _is_elf(head):
-        raise OSError(f"commands.allow: {path!r} is no loader")
+        raise Unenforceable(f"commands.allow: {path!r} is no loader")
     start = struct.unpack_from("<Q", head, 32)[0]
     by_type = {segment[0]: at for at, segment in reversed(_segments(head, bytes(data[start:start + _TABLE])))}
     # A note tells nothing that anyone needs, nor does what a loader says of its stack: programs say that themselves.
     at = next((by_type[kind] for kind in (_PT_INTERP, _PT_NOTE, _PT_GNU_STACK) if kind in by_type), None)
     if at is None:
-        raise OSError(f"commands.allow: {path!r} has no segment to spare, so it cannot be kept from running programs")
+        raise Unenforceable(f"commands.allow: {path!r} has no segment to spare, so it would run any program")
     # "/" is a directory, which cannot be executed. Only the first PT_INTERP of a file is read.
     struct.pack_into("<IIQQQQQQ", data, start + at, _PT_INTERP, 4, len(data), len(data), len(data), 2, 2, 1)
     return bytes(data + b"/\0")

@@ -13,6 +13,7 @@ from typing import Any
 
 from woodshed.sandbox.native.inside import confine, files, programs, syscalls
 from woodshed.sandbox.native.inside.landlock import EXECUTE, REFER, WRITING, Ruleset
+from woodshed.sandbox.native.inside.programs import Unenforceable
 from woodshed.sandbox.native.inside.syscalls import ATTR_NODEV, ATTR_NOEXEC, ATTR_NOSUID, ATTR_RDONLY
 
 _OWN = ("/proc", "/dev", "/sys")
@@ -30,7 +31,7 @@ class Enforced:
     """What a policy comes to in a box: its mounts at once, and the rest by :meth:`seal`, when the box is confined."""
 
     def __init__(self, rules: dict[str, Any], workdir: str) -> None:
-        """Mounts. Raises OSError where this image cannot be held to the policy."""
+        """Mounts. Raises Unenforceable where this image cannot be held to the policy."""
         self.notes: list[str] = []
         self._ruleset: Ruleset | None = None
         self._noexec: bool = rules["noexec"]
@@ -95,7 +96,7 @@ class Enforced:
         if access == "read":
             syscalls.set_attributes(fd, ATTR_RDONLY, recursive=True)
         elif access == "write" and closed:
-            raise OSError(f"directories: {path!r} is to be written, but this image is read-only there")
+            raise Unenforceable(f"directories: {path!r} is to be written, but this image is read-only there")
         elif self._noexec and not closed:
             syscalls.set_attributes(fd, ATTR_NOEXEC)
         return fd
@@ -120,7 +121,7 @@ class Enforced:
         for name in names:
             for path in programs.named(name, search):
                 if os.path.basename(path) in programs.MANY and os.path.basename(name) not in programs.MANY:
-                    raise OSError(f"commands.deny: {name!r} is {path!r}, many commands in one file: deny that, or none")
+                    raise Unenforceable(f"commands.deny: {name!r} is {path!r}, many commands in one file")
                 self._hide(path)
 
     def _allow(self, names: list[str], search: str) -> programs.Allowed:
@@ -163,17 +164,17 @@ def _places(rules: list[list[str]]) -> Places:
     for path, access in sorted(rules, key=lambda rule: rule[1] != "write"):  # those make what is missing
         real = os.path.realpath(path)
         if real in _OWN or real.startswith(tuple(f"{own}/" for own in _OWN)):
-            raise OSError(f"directories: {path!r} leads to {real!r}, the sandbox's own")
+            raise Unenforceable(f"directories: {path!r} leads to {real!r}, the sandbox's own")
         if access == "hidden" and real == "/":
-            raise OSError(f"directories: {path!r} leads to '/', which cannot be hidden")
+            raise Unenforceable(f"directories: {path!r} leads to '/', which cannot be hidden")
         if not os.path.exists(real):  # nor is a link that leads round in circles anything
             if access == "hidden":
                 continue
             if access == "read":
-                raise OSError(f"directories: {path!r} is to be read, but is not in this image")
+                raise Unenforceable(f"directories: {path!r} is to be read, but is not in this image")
             files.make_parents(real + "/")
         if found.setdefault(real, access) != access:
-            raise OSError(f"directories: {path!r} leads to {real!r}, which another rule makes {found[real]}")
+            raise Unenforceable(f"directories: {path!r} leads to {real!r}, which another rule makes {found[real]}")
     # What is hidden below something hidden is hidden already.
     return {path: access for path, access in found.items()
             if access != "hidden" or path == "/" or found.get(_longest(os.path.dirname(path), found)) != "hidden"}
