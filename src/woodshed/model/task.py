@@ -13,10 +13,14 @@ from woodshed.model.record import Record
 
 
 class Upload(Record):
-    """A host file or folder that stands at ``target`` (absolute, in the sandbox) when it opens. Read-only source."""
+    """A host file or folder that stands at ``target`` (absolute, in the sandbox) when it opens. Read-only source.
+
+    With ``read_only`` nothing in the sandbox can change, add to or remove it, whoever it is; setup included.
+    """
 
     source: Path
     target: str
+    read_only: bool = False
 
 
 class EnvironmentSpec(Record):

@@ -98,7 +98,20 @@ async def a_forged_change_set_stays_inside(engine: SandboxEngine) -> None:
         assert list(Path(folder).iterdir()) == []
 
 
+async def what_a_tool_of_the_host_runs_is_flagged(engine: SandboxEngine) -> None:
+    """Hooks, configuration that runs something, editor tasks and links in their place are named, and no others."""
+    async with opened(engine) as sandbox:
+        await shell(sandbox, "mkdir -p .GIT/hooks .vscode src .husky/_; echo x >.GIT/hooks/pre-commit;"
+                             " printf '[core]\\n\\tfsmonitor = ./run\\n' >.GIT/config; echo '{}' >.vscode/tasks.json;"
+                             " echo x >src/main.py; ln -s src .idea;"
+                             " mkdir plain; printf '[core]\\nbare=false\\n' >plain/config")
+        changes, _ = await captured(sandbox, "/workspace")
+        assert {flag.partition(": ")[0].removeprefix("/workspace/") for flag in changes.flagged} == {
+            ".GIT/hooks/pre-commit", ".GIT/config", ".vscode/tasks.json", ".idea"}
+        assert set(by_path(changes)) >= {"/workspace/src/main.py", "/workspace/plain/config", "/workspace/.GIT/config"}
+
+
 CHECKS: tuple[Check, ...] = (
     changes_tell_what_differs, changes_keep_to_their_roots, changes_are_bounded, restored_changes_are_the_same_world,
-    a_forged_change_set_stays_inside,
+    a_forged_change_set_stays_inside, what_a_tool_of_the_host_runs_is_flagged,
 )

@@ -91,10 +91,32 @@ async def uploads_of_the_spec_stand_there_at_the_start(engine: SandboxEngine) ->
         assert [(path.name, path.read_bytes()) for path in source.iterdir()] == [("file", b"start")]
 
 
-# -- changes and restore -----------------------------------------------------------------------------------------------
+async def read_only_uploads_stay_as_they_are(engine: SandboxEngine) -> None:
+    """Nothing in the sandbox changes, adds to, moves or removes an upload that is read-only; others it may."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name in ("sealed", "open"):
+            Path(folder, name).mkdir()
+            Path(folder, name, "file").write_bytes(b"start")
+        spec = EnvironmentSpec(uploads=(
+            Upload(source=Path(folder, "sealed"), target="/sealed", read_only=True),
+            Upload(source=Path(folder, "open"), target="/open"),
+        ))
+        tries = ("echo x >$d/file", "echo x >>$d/file", "touch $d/new", "rm $d/file", "mv $d/file $d/other",
+                 "mv $d $d-2", "chmod 777 $d/file", "rm -r $d", "ln -sfn /open $d", "rmdir $d/made || mkdir $d/made",
+                 "ln $d/file /open-name && echo x >/open-name", "truncate -s 0 $d/file")
+        async with opened(engine, spec) as sandbox:
+            for attempt in tries:
+                await sandbox.exec(f"d=/sealed; {attempt}")
+            await raises(OSError, sandbox.write("/sealed/file", b"x"))
+            assert await sandbox.read("/sealed/file") == b"start"
+            assert [entry.name for entry in await sandbox.list("/sealed")] == ["file"]
+            assert (await captured(sandbox, "/sealed"))[0].changes == ()
+        for attempt in tries[:6]:  # the control: what is not sealed gives way
+            async with opened(engine, spec) as sandbox:
+                await shell(sandbox, f"d=/open; {attempt}")
 
 
 CHECKS: tuple[Check, ...] = (
     files_are_written_read_and_listed, special_files_neither_hang_nor_pass, links_lead_to_the_sandboxs_own_files,
-    uploads_arrive_whole, uploads_of_the_spec_stand_there_at_the_start,
+    uploads_arrive_whole, uploads_of_the_spec_stand_there_at_the_start, read_only_uploads_stay_as_they_are,
 )

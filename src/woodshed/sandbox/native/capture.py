@@ -1,7 +1,8 @@
 """What a box changed, read from its upper directory on the host: nothing in it is followed, run or trusted.
 
-The walk opens each directory below the upper one in a single ``openat2`` that passes no link; only regular files are
-opened, without blocking. Sizes are counted before contents are read, so a sparse file costs nothing.
+The walk opens each directory below the upper one in a single ``openat2`` that passes no link, and what is in it by its
+bare name; only regular files are opened, without blocking. Sizes are counted before contents are read, so a sparse file
+costs nothing.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any, BinaryIO, cast
 
 from woodshed.interfaces import BlobSink
 from woodshed.model import Change, ChangeKind, ChangeSet, Limits
+from woodshed.sandbox import artefacts
 from woodshed.sandbox.native import trees
 from woodshed.sandbox.native.below import Below, Parts, is_opaque, is_whiteout
 
@@ -45,7 +47,8 @@ def capture(
         walk.refused.append(f"over {over}")
     finally:
         walk.close()
-    return ChangeSet(changes=tuple(walk.changes), refused=tuple(walk.refused), over_limit=walk.over)
+    return ChangeSet(changes=tuple(walk.changes), refused=tuple(walk.refused), over_limit=walk.over,
+                     flagged=tuple(walk.flagged))
 
 
 def _outermost(roots: Sequence[str]) -> list[Parts]:
@@ -72,15 +75,17 @@ class _Walk:
         self._below, self._sink = below, sink
         self._files_left, self._bytes_left = limits.files, limits.disk_mb << 20
         self._relock: list[tuple[str, int]] = []
+        self._owner = os.geteuid() != 0  # whom modes bind
         self.changes: list[Change] = []
         self.refused: list[str] = []
+        self.flagged: list[str] = []
         self.over: str | None = None
 
     def close(self) -> None:
         """Give directories and files their modes back where we had to change them to look inside."""
         for path, mode in reversed(self._relock):
             with suppress(OSError):
-                fd = self._open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+                fd = trees.open_beneath(self._top, path, os.O_PATH | os.O_NOFOLLOW)
                 try:
                     Path(f"/proc/self/fd/{fd}").chmod(mode)
                 finally:
@@ -94,99 +99,119 @@ class _Walk:
             return
         hidden = False
         for depth in range(1, len(root)):
-            info = self._stat("/".join(root[:depth]))
+            info = self._stat("/".join(root[:depth]), self._top)
             if info is None or not stat.S_ISDIR(info.st_mode):
                 if info is not None and not is_whiteout(info):
                     self.refused.append(f"{_name(root)}: {_name(root[:depth])} is no directory")
                 if (hidden or info is not None) and self._below.find(root):
                     self._emit(root, ChangeKind.DELETED)
                 return
-            hidden = hidden or self._hides(root[:depth])
-        info = self._stat("/".join(root))
-        if info is None:
-            if hidden and self._below.find(root):
-                self._emit(root, ChangeKind.DELETED)
-            return
-        if self._entry(root, info, hidden=hidden, is_root=True):
-            self._tree(root, hidden=hidden or self._hides(root))
+            hidden = hidden or self._hides(root[:depth], info)
+        parent = trees.open_beneath(self._top, "/".join(root[:-1]) or ".", _DIRECTORY)
+        try:
+            info = self._stat(root[-1], parent)
+            if info is None:
+                if hidden and self._below.find(root):
+                    self._emit(root, ChangeKind.DELETED)
+                return
+            hides = self._entry(root, info, parent, hidden=hidden, is_root=True)
+        finally:
+            os.close(parent)
+        if hides is not None:
+            self._tree(root, hidden=hidden or hides)
 
     def _tree(self, root: Parts, *, hidden: bool) -> None:
         todo = [(root, hidden)]
         while todo:
             directory, hidden = todo.pop()
+            # The one look that could pass a link; whatever is in the directory is then reached by its bare name.
             fd = self._open_directory(directory)
             try:
-                names = sorted(os.listdir(fd))  # noqa: PTH208 (a descriptor)
+                found = []
+                for name in sorted(os.listdir(fd)):  # noqa: PTH208 (a descriptor)
+                    parts = (*directory, name)
+                    if self._too_deep(parts):
+                        self.refused.append(f"{_name(directory)}: too deep")
+                        break
+                    info = self._stat(name, fd)
+                    if info is None:
+                        continue
+                    hides = self._entry(parts, info, fd, hidden=hidden)
+                    if hides is not None:
+                        found.append((parts, hidden or hides))
             finally:
                 os.close(fd)
-            found = []
-            for name in names:
-                parts = (*directory, name)
-                path = "/".join(parts)
-                if len(os.fsencode(path)) > _LONGEST:
-                    self.refused.append(f"{_name(directory)}: too deep")
-                    break
-                info = self._stat(path)
-                if info is not None and self._entry(parts, info, hidden=hidden):
-                    found.append((parts, hidden or self._hides(parts)))
             todo.extend(reversed(found))
 
-    def _entry(self, parts: Parts, info: os.stat_result, *, hidden: bool, is_root: bool = False) -> bool:
-        """Emit one entry; True where it is a directory to walk."""
+    @staticmethod
+    def _too_deep(parts: Parts) -> bool:
+        length = sum(map(len, parts)) + len(parts) - 1
+        return length > _LONGEST // 4 and len(os.fsencode("/".join(parts))) > _LONGEST  # a character has four bytes
+
+    def _entry(
+        self, parts: Parts, info: os.stat_result, parent: int, *, hidden: bool, is_root: bool = False
+    ) -> bool | None:
+        """Emit one entry; for a directory, to be walked: whether it hides what lies below it."""
         self._files_left -= 1
         if self._files_left < 0:
             raise _Over("files")
         mode = info.st_mode
+        if stat.S_ISREG(mode):
+            self._file(parts, info, parent)
+            return None
+        if stat.S_ISLNK(mode):
+            self._emit(parts, ChangeKind.SYMLINK, mode=0o777, target=os.readlink(parts[-1], dir_fd=parent))
+            if (why := artefacts.link_reason(_name(parts))) is not None:
+                self.flagged.append(f"{_name(parts)}: {why}")
+            return None
         lower = None if hidden and not is_root else self._below.find(parts)
-        if is_whiteout(info):
-            if lower is not None:
-                self._emit(parts, ChangeKind.DELETED)
-        elif stat.S_ISDIR(mode):
-            self._directory(parts, info, lower, hidden)
-            return True
-        elif stat.S_ISLNK(mode):
-            target = os.readlink("/".join(parts), dir_fd=self._top)
-            self._emit(parts, ChangeKind.SYMLINK, mode=0o777, target=target)
-        elif stat.S_ISREG(mode):
-            self._file(parts, info)
-        else:
+        if stat.S_ISDIR(mode):
+            return self._directory(parts, info, lower, parent, hidden=hidden)
+        if not is_whiteout(info):
             self.refused.append(f"{_name(parts)}: {_SPECIAL.get(stat.S_IFMT(mode), 'unknown')}")
-            if lower is not None:
-                self._emit(parts, ChangeKind.DELETED)
-        return False
+        if lower is not None:
+            self._emit(parts, ChangeKind.DELETED)
+        return None
 
-    def _directory(self, parts: Parts, info: os.stat_result, lower: os.stat_result | None, hidden: bool) -> None:
+    def _directory(
+        self, parts: Parts, info: os.stat_result, lower: os.stat_result | None, parent: int, *, hidden: bool
+    ) -> bool:
+        """Emit a directory where it differs; whether it hides what lies below it."""
         mode = info.st_mode
         if lower is None or not stat.S_ISDIR(lower.st_mode):
             self._note_bits(parts, mode)
             self._emit(parts, ChangeKind.DIRECTORY, mode=mode & 0o777)
-        elif hidden or self._opaque(parts, info):
+            return True
+        opaque = self._opaque(parts, info, parent)
+        if hidden or opaque:
             self._note_bits(parts, mode)
             self._emit(parts, ChangeKind.OPAQUE, mode=mode & 0o777)
         elif (mode ^ lower.st_mode) & 0o777:
             # Otherwise it is here only because something below it changed.
             self._emit(parts, ChangeKind.DIRECTORY, mode=mode & 0o777)
+        return opaque
 
-    def _file(self, parts: Parts, info: os.stat_result) -> None:
+    def _file(self, parts: Parts, info: os.stat_result, parent: int) -> None:
         self._note_bits(parts, info.st_mode)
         if info.st_size > self._bytes_left:
             raise _Over("disk_mb")
-        fd = self._unlocked("/".join(parts), info, _FILE)
+        fd = self._unlocked(parts, info, parent, _FILE)
         try:
             if not stat.S_ISREG(os.fstat(fd).st_mode):
                 self.refused.append(f"{_name(parts)}: changed while it was read")
                 return
-            size, sha256 = self._store(fd, info.st_size)
+            data = _read(fd, info.st_size) if info.st_size <= _WHOLE else None
+            size, sha256 = self._large(fd, info.st_size) if data is None else (len(data), self._sink.put(data))
         finally:
             os.close(fd)
         self._bytes_left -= size
         self._emit(parts, ChangeKind.FILE, mode=info.st_mode & 0o777, size=size, sha256=sha256)
+        path = self.changes[-1].path
+        if (why := artefacts.reason(path, data)) is not None:
+            self.flagged.append(f"{path}: {why}")
 
-    def _store(self, fd: int, size: int) -> tuple[int, str]:
+    def _large(self, fd: int, size: int) -> tuple[int, str]:
         """At most ``size`` bytes, should the file grow meanwhile."""
-        if size <= _WHOLE:
-            data = _read(fd, size)
-            return len(data), self._sink.put(data)
         bounded = _Bounded(fd, size)
         digest = self._sink.put(cast(BinaryIO, io.BufferedReader(bounded, _WHOLE)))
         return bounded.read_bytes, digest
@@ -196,60 +221,62 @@ class _Walk:
         self.changes.append(Change(path=_name(parts), kind=kind, mode=mode, size=size, sha256=sha256, target=target))
 
     def _note_bits(self, parts: Parts, mode: int) -> None:
+        if not mode & 0o7000:
+            return
         for bit, name in _BITS:
             if mode & bit:
                 self.refused.append(f"{_name(parts)}: {name}")
 
     # -- looking, without following ------------------------------------------------------------------------------------
 
-    def _open(self, path: str, flags: int) -> int:
-        return trees.open_beneath(self._top, path, flags)
-
-    def _stat(self, path: str) -> os.stat_result | None:
-        """Of an entry whose parent is known to be a directory of ours; None where it is missing."""
+    @staticmethod
+    def _stat(name: str, directory: int) -> os.stat_result | None:
+        """Of an entry of a directory of ours; None where it is missing."""
         try:
-            return os.stat(path, dir_fd=self._top, follow_symlinks=False)
+            return os.stat(name, dir_fd=directory, follow_symlinks=False)
         except OSError:
             return None
 
     def _open_directory(self, parts: Parts) -> int:
-        if not parts:
-            return self._open(".", _DIRECTORY)
-        path = "/".join(parts)
-        info = os.stat(path, dir_fd=self._top, follow_symlinks=False)
-        return self._unlocked(path, info, _DIRECTORY)
-
-    def _unlocked(self, path: str, info: os.stat_result, flags: int) -> int:
-        """Open; where the box's mode shuts out an ordinary user, the owner, the mode is changed until the end."""
-        if not self._locked(info):
-            return self._open(path, flags)
-        fd = self._open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+        if not parts or not self._owner:
+            return trees.open_beneath(self._top, "/".join(parts) or ".", _DIRECTORY)
+        parent = trees.open_beneath(self._top, "/".join(parts[:-1]) or ".", _DIRECTORY)
         try:
-            Path(f"/proc/self/fd/{fd}").chmod(info.st_mode & 0o7777 | 0o700)
+            info = os.stat(parts[-1], dir_fd=parent, follow_symlinks=False)
+            return self._unlocked(parts, info, parent, _DIRECTORY)
         finally:
-            os.close(fd)
-        self._relock.append((path, info.st_mode & 0o7777))
-        return self._open(path, flags)
+            os.close(parent)
 
-    @staticmethod
-    def _locked(info: os.stat_result) -> bool:
-        needed = 0o500 if stat.S_ISDIR(info.st_mode) else 0o400
-        return os.geteuid() != 0 and info.st_mode & needed != needed
+    def _unlocked(self, parts: Parts, info: os.stat_result, parent: int, flags: int) -> int:
+        """Open; where the box's mode shuts out an ordinary user, the owner, the mode is changed until the end."""
+        name, mode = parts[-1], info.st_mode
+        needed = 0o500 if stat.S_ISDIR(mode) else 0o400
+        if self._owner and mode & needed != needed:
+            fd = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+            try:
+                Path(f"/proc/self/fd/{fd}").chmod(mode & 0o7777 | 0o700)
+            finally:
+                os.close(fd)
+            self._relock.append(("/".join(parts), mode & 0o7777))
+        return os.open(name, flags, dir_fd=parent)
 
-    def _opaque(self, parts: Parts, info: os.stat_result) -> bool:
-        fd = self._unlocked("/".join(parts), info, _DIRECTORY)
+    def _opaque(self, parts: Parts, info: os.stat_result, parent: int) -> bool:
+        fd = self._unlocked(parts, info, parent, _DIRECTORY)
         try:
             return is_opaque(fd)
         finally:
             os.close(fd)
 
-    def _hides(self, parts: Parts) -> bool:
-        """Whether the directory at ``parts`` of the upper shows nothing of the layers below it."""
+    def _hides(self, parts: Parts, info: os.stat_result) -> bool:
+        """Whether the directory at ``parts`` of the upper, on the way to a root, shows nothing of the layers below."""
         lower = self._below.find(parts)
         if lower is None or not stat.S_ISDIR(lower.st_mode):
             return True
-        info = self._stat("/".join(parts))
-        return info is not None and self._opaque(parts, info)
+        parent = trees.open_beneath(self._top, "/".join(parts[:-1]) or ".", _DIRECTORY)
+        try:
+            return self._opaque(parts, info, parent)
+        finally:
+            os.close(parent)
 
 
 class _Bounded(io.RawIOBase):

@@ -26,25 +26,27 @@ def feed(source: Path, write: frames.Write) -> None:
 
     Raises UsageError for what cannot be read or is no file, folder or link, and what ``write`` raises.
     """
-    writing: list[BaseException] = []
+    failing = False
 
     def guarded(data: bytes) -> None:
-        try:
-            write(data)
-        except BaseException as error:
-            writing.append(error)
-            raise
+        nonlocal failing
+        failing = True
+        write(data)
+        failing = False
 
     def refuse(path: str, why: str) -> None:
         raise UsageError(f"is {why} and cannot be uploaded", file=source / path if path else source)
 
+    entries = frames.walk(os.fspath(source), refuse)
     try:
-        frames.send(frames.walk(os.fspath(source), refuse), guarded, whole=True)
+        frames.send(entries, guarded, whole=True)
     except OSError as error:
-        if writing:
+        if failing:
             raise
         where = f" ({error.filename})" if error.filename and error.filename != os.fspath(source) else ""
         raise UsageError(f"cannot be uploaded: {error.strerror or error}{where}", file=source) from error
+    finally:
+        entries.close()  # its descriptors go now, not when somebody collects what the exception holds
 
 
 def _write(fd: int, data: bytes) -> None:

@@ -64,6 +64,7 @@ class Watching:
             if not self._link.dead:
                 self._link.send({"op": "drop", "target": self._id})
             self._loop.remove_reader(self._fd)
+        self._events.clear()
         self._close()
 
     def __del__(self) -> None:

@@ -105,7 +105,7 @@ class Beneath:
     def parents(self, path: str) -> None:
         """Make the directories above ``path`` that are missing."""
         above = path.rpartition("/")[0]
-        if above == self._last[0]:
+        if not above or above == self._last[0]:
             return
         made = ""
         for part in above.split("/"):
@@ -142,9 +142,13 @@ class Beneath:
         if not above:
             return self._top, name
         if self._last[0] != above:
-            fd = frames.open_beneath(self._top, above, _DIRECTORY)
-            if self._last[1] >= 0:
-                os.close(self._last[1])
+            known, held = self._last
+            if held >= 0 and above.rpartition("/")[0] == known:  # one step down, as in a tree's own order
+                fd = os.open(above[len(known) + 1:], _DIRECTORY, dir_fd=held)
+            else:
+                fd = frames.open_beneath(self._top, above, _DIRECTORY)
+            if held >= 0:
+                os.close(held)
             self._last = above, fd
         return self._last[1], name
 

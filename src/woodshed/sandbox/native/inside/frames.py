@@ -20,7 +20,7 @@ import errno
 import os
 import stat
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 
 from woodshed.sandbox.native.inside import syscalls
 
@@ -59,7 +59,7 @@ def open_beneath(top: int, path: str, flags: int) -> int:
     return syscalls.open_resolved(top, path, flags, 0, _BENEATH)
 
 
-def walk(path: str, refuse: Refuse, *, without: int = -1) -> Iterator[Entry]:
+def walk(path: str, refuse: Refuse, *, without: int = -1) -> Generator[Entry, None, None]:
     """The tree at ``path``, parents first, names in order; the file's descriptor is closed when the next is asked for.
 
     No link is followed, that of ``path`` itself included. What is no file, directory or link is ``refuse``'s. File
