@@ -32,6 +32,7 @@ SETTINGS = (
     Setting("python", "", "the Python that sandboxes of the host image use (default: the one running Woodshed)"),
     Setting("pip_args", "", "extra arguments for pip when layers of requirements are made"),
     Setting("disk_reserve_mb", "", "MB that sandboxes leave free on the disk of the home (default: 5 %, at most 1024)"),
+    Setting("warm_sandboxes", "2", "sandboxes of each wanted kind that stand ready (default: 2; 0: none)"),
 )
 _BY_NAME = {setting.name: setting for setting in SETTINGS}
 

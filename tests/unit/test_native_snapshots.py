@@ -436,9 +436,26 @@ async def test_adopted_layers_are_shared(engine: NativeEngine, box: NativeSandbo
     assert len(kept(shed_home)) == before
 
 
+async def test_equal_layers_are_one(engine: NativeEngine, box: NativeSandbox) -> None:
+    """What was done, undone and done again is two equal layers, of which an archive has one; no change is no layer."""
+    taken, make = [], "touch -d @1 f . .."
+    for command in (make, "rm f; touch -d @1 . ..", make, "true"):
+        await out(box, f"cd /workspace && {command}")
+        taken.append(await box.snapshot())
+    assert taken[-1].layers == taken[-2].layers
+    assert len(taken[-1].layers) == 3
+    blobs = MemoryBlobs()
+    manifest = await taken[-1].export(blobs)
+    assert len(manifest.layers) == len(blobs.content) == 2
+    adopted = await engine.adopt(manifest, blobs, SPEC)
+    assert adopted.digest == manifest.digest == taken[-1].digest
+    (fork,) = await engine.fork(adopted)
+    assert await out(fork, "ls") == "f\n"
+
+
 @pytest.mark.parametrize("change", [
     {"version": 2}, {"image_digest": "sha256:0"}, {"digest": "sha256:0"}, {"layers": ("../../etc",)},
-    {"layers": ("0" * 64,) * 150},
+    {"layers": ("0" * 64,) * 2}, {"layers": tuple(f"{number:064}" for number in range(150))},
 ])
 async def test_a_manifest_must_be_true(engine: NativeEngine, box: NativeSandbox, change: dict[str, object]) -> None:
     """Another version, image or digest, or layers that are none, are an ImageFault."""

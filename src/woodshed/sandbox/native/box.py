@@ -52,6 +52,11 @@ class NativeSandbox:
         """What its policy does not hold though it may look so, a sentence each."""
         return (*policies.notes(self.world.policy), *self.link.notes)
 
+    @property
+    def alive(self) -> bool:
+        """Whether its first process runs, as far as is known."""
+        return not self.link.dead
+
     async def opened(self) -> None:
         """Wait until it serves. Raises SandboxDied with its reason where it never will."""
         await self.link.opened()

@@ -74,7 +74,7 @@ class NativeSnapshot:
         self.shelf.hold(layers)
         try:
             limits = self.policy.limits
-            packed = [await asyncio.to_thread(archive.pack, layer, limits, sink) for layer in layers]
+            packed = dict.fromkeys([await asyncio.to_thread(archive.pack, layer, limits, sink) for layer in layers])
         except OSError as error:
             raise EnvironmentFault(f"the snapshot could not be exported: {error}") from error
         finally:
@@ -97,7 +97,8 @@ class NativeSnapshot:
 
 
 def _digest(image: str, layers: Sequence[str]) -> str:
-    return f"sha256:{hashlib.sha256(' '.join([image, *layers]).encode()).hexdigest()}"
+    """A layer that lies above an equal one hides all of it: the topmost of equal ones stands for them."""
+    return f"sha256:{hashlib.sha256(' '.join([image, *dict.fromkeys(layers)]).encode()).hexdigest()}"
 
 
 async def adopt(
@@ -155,6 +156,8 @@ class Snapshots:
     async def _take(self, link: Link, meter: Meter) -> NativeSnapshot:
         if link.dead:
             raise link.death()
+        if not self._changed():
+            return NativeSnapshot(self._shelf, self._world.stack.layers, self._start, self._world.policy)
         under, new = await self._flat(), None
         try:
             new = await self._rebase(link, under)
@@ -163,6 +166,15 @@ class Snapshots:
             return NativeSnapshot(self._shelf, (*new, *under), self._start, self._world.policy)
         finally:
             await self._shelf.drop([*(new or ()), *under])
+
+    def _changed(self) -> bool:
+        """Whether there is anything in the box's own directory, or that itself differs from what it was made like."""
+        upper, layers = self._world.folder / "u", self._world.stack.layers
+        own, top = upper.stat(), layers[0].path.stat() if layers else None
+        like_top = (own.st_mode, own.st_uid, own.st_gid) == (top.st_mode, top.st_uid, top.st_gid) if top else (
+            stat.S_IMODE(own.st_mode) == 0o755 and own.st_uid == os.geteuid())
+        with os.scandir(upper) as entries:
+            return not like_top or next(entries, None) is not None
 
     async def _flat(self) -> tuple[Layer, ...]:
         """The box's layers, many of them as one where that has been made meanwhile. They are held for the caller."""

@@ -48,6 +48,8 @@ def check(manifest: SnapshotManifest, image_digest: str, digest: str, most: int)
         raise ImageFault("the snapshot's digest is not that of its layers")
     if len(manifest.layers) > most:
         raise ImageFault(f"the snapshot has {len(manifest.layers)} layers; at most {most} are taken")
+    if len(set(manifest.layers)) < len(manifest.layers):
+        raise ImageFault("the snapshot names a layer twice")
     for sha256 in manifest.layers:
         if len(sha256) != 64 or set(sha256) - set("0123456789abcdef"):
             raise ImageFault(f"{sha256[:80]!r} is no sha256")
