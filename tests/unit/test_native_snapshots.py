@@ -200,6 +200,23 @@ async def test_a_box_killed_meanwhile_has_died(engine: NativeEngine, shed_home: 
     assert kept(shed_home) == []
 
 
+async def test_close_waits_for_a_copy(engine: NativeEngine, shed_home: Path) -> None:
+    """A box closed, or its engine, while its files are copied leaves nothing behind, and no thread that goes on."""
+    for closes in (NativeSandbox.close, None):
+        box = await engine.create(SPEC, POLICY)
+        await out(box, "i=0; while [ $i -lt 300 ]; do echo x >f$i; i=$((i+1)); done")
+        await box.start("sleep 600")
+        taking = asyncio.ensure_future(box.snapshot())
+        await asyncio.sleep(0.01)
+        await (closes(box) if closes else engine.close())
+        taken = (await asyncio.gather(taking, return_exceptions=True))[0]
+        assert isinstance(taken, SandboxDied | EnvironmentFault | snapshots.NativeSnapshot), taken
+        if isinstance(taken, snapshots.NativeSnapshot):
+            await taken.release()
+        assert kept(shed_home) == []
+    assert list((shed_home / "sandboxes").iterdir()) == []
+
+
 async def test_layers_go_with_their_last_user(engine: NativeEngine, box: NativeSandbox, shed_home: Path) -> None:
     """A layer lies there as long as a box or a snapshot has it, and no longer."""
     await out(box, "echo 1 >f")
@@ -455,7 +472,7 @@ async def test_equal_layers_are_one(engine: NativeEngine, box: NativeSandbox) ->
 
 @pytest.mark.parametrize("change", [
     {"version": 2}, {"image_digest": "sha256:0"}, {"digest": "sha256:0"}, {"layers": ("../../etc",)},
-    {"layers": ("0" * 64,) * 2}, {"layers": tuple(f"{number:064}" for number in range(150))},
+    {"layers": ("0" * 64,) * 2}, {"layers": tuple(f"{number:064}" for number in range(250))},
 ])
 async def test_a_manifest_must_be_true(engine: NativeEngine, box: NativeSandbox, change: dict[str, object]) -> None:
     """Another version, image or digest, or layers that are none, are an ImageFault."""

@@ -35,7 +35,8 @@ which a message carries 253, and looking up a name that is nowhere asks all of t
 
 _MERGE_FROM = 32
 """Layers of one box that are merged into one behind its back: with forty a fork costs an eighth more than a create."""
-_CANNOT = 200
+_FEWEST, _CANNOT = 8, 200
+"""Layers that a box may have whatever its image has; and those, its image's included, with which it cannot be made."""
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _log = logging.getLogger(__name__)
 
@@ -108,7 +109,8 @@ async def adopt(
 
     Raises ImageFault for another image and for archives that are not what they claim, EnvironmentFault, StoreFault.
     """
-    unpack.check(manifest, start.root.digest, _digest(manifest.image_digest, manifest.layers), MOST_LAYERS)
+    unpack.check(manifest, start.root.digest, _digest(manifest.image_digest, manifest.layers),
+                 _CANNOT - len(start.root.lowers))
     room = archive.Room.of(policy.limits)
     layers: list[Layer] = []
     try:
@@ -179,7 +181,7 @@ class Snapshots:
     async def _flat(self) -> tuple[Layer, ...]:
         """The box's layers, many of them as one where that has been made meanwhile. They are held for the caller."""
         layers = self._world.stack.layers
-        deep = len(layers) + len(self._world.lowers) + 1 > MOST_LAYERS
+        deep = len(layers) >= max(MOST_LAYERS - len(self._world.lowers), _FEWEST)
         if self._merging is None and (len(layers) >= _MERGE_FROM or deep):
             self._merging = asyncio.get_running_loop().create_task(self._merge(layers))
         if self._merging is not None and (deep or self._merging.done()):
@@ -217,7 +219,9 @@ class Snapshots:
         clearing.add_done_callback(self._clearing.discard)
 
     async def close(self) -> None:
-        """Wait for what is being cleared away or merged, and let go of it."""
+        """Wait for what is being taken, cleared away or merged, and let go of it. The box is dead already."""
+        async with self._world.stack.turn:
+            pass
         await asyncio.gather(*self._clearing)
         if self._merging is not None:
             merging, self._merging = self._merging, None
