@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import subprocess
+from pathlib import Path
+
 from outer import Attack, Defence, Patch, Scene
 
 ONLY_ROOT_HAS_RANGES = "an ordinary user's sandbox has one id, his own, which gives nothing away but himself"
@@ -198,6 +202,20 @@ async def _setuid(scene: Scene) -> str | None:
     return await scene.run_in(box, SETUID)
 
 
+async def _mount_seen(scene: Scene) -> str | None:
+    """A host shares its mounts with every new namespace, as systemd does: ours must not be shared back."""
+    await asyncio.to_thread(subprocess.run, ["mount", "--make-rshared", "/"], check=True)
+    engine = scene.another()
+    try:
+        await engine.create(scene.attack.spec, scene.attack.policy)
+        places = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+        seen = [place for place in places if place.startswith(f"{scene.home}/sandboxes/")]
+    finally:
+        await engine.close()
+        await asyncio.to_thread(subprocess.run, ["mount", "--make-rprivate", "/"], check=True)
+    return ", ".join(seen) or None
+
+
 def _socket(family: int, kind: int, protocol: int = 0) -> str:
     return f"socket.socket({family}, {kind}, {protocol}); hit('a socket')"
 
@@ -214,6 +232,9 @@ ATTACKS = (
     Attack(2, "a mount", MOUNT, (MOUNTING, CAPABILITIES)),
     Attack(2, "the release agent of control groups", RELEASE_AGENT,
            (MOUNTING, (*CAPABILITIES, *NO_USER_OR_CGROUP_NAMESPACE)), root=ONLY_ROOT_HAS_RANGES, needs=("cgroup v1",)),
+    Attack(2, "mounts that the host sees", act=_mount_seen, defences=((Patch(
+        '    syscalls.mount(None, "/", None, syscalls.MS_REC | syscalls.MS_SLAVE)\n', "    pass\n"),),),
+        root="the kernel does the same for a user namespace's mounts"),
     Attack(2, "another root", CHROOT, (_call('"chroot": (161, 51), '), CAPABILITIES)),
     # 7: privileges
     Attack(7, "a setuid program", act=_setuid, defences=(NO_NEW_PRIVILEGES, NOSUID),

@@ -77,6 +77,17 @@ for pid in filter(str.isdigit, os.listdir("/proc")):
     except OSError:
         pass
 """
+PRIORITY = 'os.sched_setscheduler(1, os.SCHED_IDLE, os.sched_param(0)); hit("the first process runs last")'
+WRITABLE = """
+for name, value in (("oom_score_adj", "900"), ("timerslack_ns", "4000000000"), ("coredump_filter", "0"),
+                    ("autogroup", "19"), ("comm", "mine"), ("clear_refs", "1"), ("setgroups", "deny")):
+    try:
+        with open(f"/proc/1/{name}", "w") as file:
+            file.write(value)
+    except OSError:
+        continue
+    hit(name)
+"""
 LIMITED = "import resource; resource.prlimit(1, resource.RLIMIT_CPU, (1, 1)); hit('a limit on the first process')"
 
 
@@ -344,6 +355,8 @@ ATTACKS = (
     Attack(4, "processes of the host", SEEN, ((Patch(
         'syscalls.mount("proc", "proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)',
         'syscalls.mount("/proc", "proc", None, MS_BIND | 16384)'),),)),
+    Attack(4, "files of the first process", WRITABLE, (DUMPABLE,)),
+    Attack(4, "the first process's turn", PRIORITY, (MORE_CAPABILITIES,)),
     Attack(4, "a limit on the first process", LIMITED, ((Patch(
         "    code += _when(_PRLIMIT[column], [_argument(0), *_when(0, [_ret(_ALLOW)]), _ret(refuse)])\n"),),)),
     # 8: bombs and daemons
