@@ -109,6 +109,7 @@ async def test_tracing_shows_the_commands_and_little_of_ours(session: NativeSess
 @pytest.mark.parametrize("command", [
     "sleep 600; echo never", "f() { sleep 600; echo never; }; f; echo never\necho never", "while sleep 600; do :; done",
     "while :; do :; done; echo never", "sleep 600 & wait; echo never", "x=$(sleep 600); echo never",
+    "f() { while :; do g; done; }; g() { for i in 1 2; do sleep 600; done; }; f; echo never",
     "sleep 600 | cat; echo never", "(sleep 600; echo never); echo never", "for i in 1 2 3; do sleep 600; done",
     "eval 'sleep 600; echo never'; echo never", "sh -c 'sleep 600; echo never'; echo never",
     "trap '' TERM INT HUP; sleep 600; echo never", "cat /dev/zero >/dev/null; echo never",
