@@ -20,6 +20,8 @@ _ZERO = bytes(_BLOCK)
 _HEADER_BYTES = 1 << 20
 """Of one extended header; longer ones are refused."""
 _DEVICES = {b"3": "a device", b"4": "a device", b"6": "a pipe", b"S": "a sparse member (pack without --sparse)"}
+XATTR = b"SCHILY.xattr."
+"""Before an extended attribute's name, in a key of pax: star(1), and so Docker and GNU tar."""
 _PLAIN = frozenset(range(0x20, 0x7F))
 
 
@@ -99,34 +101,37 @@ def _block(name: bytes, mode: int, size: int, mtime: int, kind: bytes, target: b
 def read(stream: frames.Reader, tree: Beneath) -> None:
     """Unpack an archive into ``tree``. What came before a refused member stays. Raises Refused, OSError."""
     try:
-        archive = _Archive(stream)
+        archive = Archive(stream)
         while (member := archive.next()) is not None:
             member.place(tree)
     except frames.Malformed:
         raise Refused("the archive ends early") from None
 
 
-class _Member:
+class Member:
+    """One entry as its headers tell of it. ``kind``: 0 file, 1 hard link, 2 link, 5 directory, others as in POSIX."""
+
     def __init__(self, stream: frames.Reader, kind: bytes, header: bytes, names: dict[str, bytes]) -> None:
-        self._stream, self._kind = stream, kind
+        self._stream, self.kind, self.header, self.names = stream, kind, header, names
         self.raw = names.get("path") or names.get("long") or _own_name(header)
-        self.size = _decimal(names["size"]) if "size" in names else _number(header[124:136])
-        self._target = names.get("linkpath") or names.get("longlink") or _text(header[157:257])
-        self._mode, self._mtime = _number(header[100:108]) & 0o777, max(0, _number(header[136:148]))
+        self.size = decimal(names["size"]) if "size" in names else number(header[124:136])
+        self.target = names.get("linkpath") or names.get("longlink") or _text(header[157:257])
+        self._mode, self._mtime = number(header[100:108]) & 0o777, max(0, number(header[136:148]))
         if kind == b"\0" or kind in (b"0", b"7"):
-            self._kind = b"5" if self.raw.endswith(b"/") and kind == b"\0" else b"0"
+            self.kind = b"5" if self.raw.endswith(b"/") and kind == b"\0" else b"0"
 
     def place(self, tree: Beneath) -> None:
+        """Make it in ``tree``, nobody's but its owner's. Raises Refused, OSError."""
         try:
-            self._place(tree, self._path(self.raw))
+            self._place(tree, self.path(self.raw))
         except OSError as error:
             if error.errno not in (errno.ELOOP, errno.ENOTDIR):
                 raise
             raise Refused(f"{os.fsdecode(self.raw)!r}: a link or file stands in its way") from None
 
     def _place(self, tree: Beneath, path: str) -> None:
-        if self._kind == b"5":
-            self._skip(self.size)
+        if self.kind == b"5":
+            self.skip(self.size)
             if path:
                 tree.parents(path)
             tree.directory(path, self._mode)
@@ -134,22 +139,22 @@ class _Member:
         if not path:
             raise Refused(f"{os.fsdecode(self.raw)!r}: no name of a file")
         tree.parents(path)
-        if self._kind == b"0":
-            tree.file(path, self._mode, self.size, self._pieces(), float(self._mtime))
-            self._skip(-self.size % _BLOCK, padded=False)
-        elif self._kind == b"2":
-            if not self._target or b"\0" in self._target:
+        if self.kind == b"0":
+            tree.file(path, self._mode, self.size, self.pieces(), float(self._mtime))
+            self.skip(-self.size % _BLOCK, padded=False)
+        elif self.kind == b"2":
+            if not self.target or b"\0" in self.target:
                 raise Refused(f"{os.fsdecode(self.raw)!r}: a link to nothing")
-            tree.link(path, os.fsdecode(self._target))
-            self._skip(self.size)
-        elif self._kind == b"1":
-            tree.hard(path, self._path(self._target))
-            self._skip(self.size)
+            tree.link(path, os.fsdecode(self.target))
+            self.skip(self.size)
+        elif self.kind == b"1":
+            tree.hard(path, self.path(self.target))
+            self.skip(self.size)
         else:
-            why = _DEVICES.get(self._kind, f"an entry of unknown kind {self._kind!r}")
+            why = _DEVICES.get(self.kind, f"an entry of unknown kind {self.kind!r}")
             raise Refused(f"{os.fsdecode(self.raw)!r}: {why}")
 
-    def _path(self, raw: bytes) -> str:
+    def path(self, raw: bytes) -> str:
         """Relative and normalised. Raises Refused."""
         if raw.startswith(b"/"):
             raise Refused(f"{os.fsdecode(raw)!r}: an absolute path")
@@ -164,26 +169,30 @@ class _Member:
             raise Refused(f"{os.fsdecode(raw[:80])!r}: no path") from None
         return os.fsdecode(path)
 
-    def _pieces(self) -> Iterator[tuple[int, bytes]]:
+    def pieces(self) -> Iterator[tuple[int, bytes]]:
+        """A file's content, with where it lies; to be followed by :meth:`skip` of the padding."""
         offset = 0
         while offset < self.size:
             data = self._stream.some(min(self.size - offset, frames.CHUNK))
             yield offset, data
             offset += len(data)
 
-    def _skip(self, size: int, *, padded: bool = True) -> None:
+    def skip(self, size: int, *, padded: bool = True) -> None:
+        """Pass over ``size`` bytes, and over what fills their last block."""
         left = size + (-size % _BLOCK if padded else 0)
         while left:
             left -= len(self._stream.some(min(left, frames.CHUNK)))
 
 
-class _Archive:
-    def __init__(self, stream: frames.Reader) -> None:
-        self._stream = stream
+class Archive:
+    """The members of one stream, in order. With ``attributes``, what pax says of owners and attributes is kept, too."""
+
+    def __init__(self, stream: frames.Reader, *, attributes: bool = False) -> None:
+        self._stream, self._attributes = stream, attributes
         self._global: dict[str, bytes] = {}
         self._left = frames.ENTRIES
 
-    def next(self) -> _Member | None:
+    def next(self) -> Member | None:
         """The next member, its extended headers read; None at the end. Raises Refused."""
         names = dict(self._global)
         while True:
@@ -201,17 +210,17 @@ class _Archive:
                 _extend(self._global, self._extension(header))
                 names = self._global | names
             elif kind == b"x":
-                _extend(names, self._extension(header))
+                _extend(names, self._extension(header), attributes=self._attributes)
             elif kind in (b"L", b"K"):
                 names["long" if kind == b"L" else "longlink"] = _text(self._extension(header))
             else:
-                member = _Member(self._stream, kind, header, names)
+                member = Member(self._stream, kind, header, names)
                 if "sparse" in names:
                     raise Refused(f"{os.fsdecode(member.raw)!r}: {_DEVICES[b'S']}")
                 return member
 
     def _extension(self, header: bytes) -> bytes:
-        size = _number(header[124:136])
+        size = number(header[124:136])
         if size > _HEADER_BYTES:
             raise Refused(f"the archive is malformed: a header of {size} bytes")
         return self._stream.exactly(size + -size % _BLOCK)[:size]
@@ -220,14 +229,14 @@ class _Archive:
 def _verify(header: bytes) -> None:
     summed = sum(header[:148]) + 8 * 0x20 + sum(header[156:])
     try:
-        told = _number(header[148:156])
+        told = number(header[148:156])
     except Refused:
         told = -1
     if told != summed:
         raise Refused("this is no tar archive, or a damaged or compressed one: a header's sum is wrong")
 
 
-def _number(field: bytes) -> int:
+def number(field: bytes) -> int:
     """Octal digits, or GNU's base-256 where the first bit is set. Raises Refused for others and negative ones."""
     if field[0] == 0x80:
         return _bounded(int.from_bytes(field[1:], "big"))
@@ -245,7 +254,7 @@ def _bounded(value: int) -> int:
     return value
 
 
-def _decimal(field: bytes) -> int:
+def decimal(field: bytes) -> int:
     if not field.isdigit() or len(field) > 18:
         raise Refused("the archive is malformed: a size that is none")
     return int(field)
@@ -262,7 +271,7 @@ def _own_name(header: bytes) -> bytes:
     return prefix + b"/" + name if prefix else name
 
 
-def _extend(names: dict[str, bytes], records: bytes) -> None:
+def _extend(names: dict[str, bytes], records: bytes, *, attributes: bool = False) -> None:
     """Read pax records into ``names``. Raises Refused."""
     while records:
         digits, space, _ = records[:20].partition(b" ")
@@ -277,4 +286,6 @@ def _extend(names: dict[str, bytes], records: bytes) -> None:
             names[key.decode()] = value
         elif key.startswith(b"GNU.sparse"):
             names["sparse"] = value
+        elif attributes and key.startswith((b"uid", b"gid", b"mtime", XATTR)):
+            names[os.fsdecode(key)] = value
         records = records[length:]
