@@ -6,6 +6,7 @@ import ctypes
 import fcntl
 import os
 import platform
+import resource
 import shutil
 import socket
 import struct
@@ -171,6 +172,7 @@ def _facts(handle: str) -> dict[str, Any]:
         "device": "" if Path("/dev/zero").is_char_device() else "no /dev/zero",
         "ia32": _ia32(), "handle": "" if handle else "no file handles here",
         "watchers": "" if _sysctl("fs/inotify/max_user_instances") == 128 else "fs.inotify.max_user_instances is set",
+        "core": "" if resource.getrlimit(resource.RLIMIT_CORE)[1] else "the limit is 0 already (ulimit -Hc)",
         "sysrq": "" if Path("/proc/sysrq-trigger").exists() else "the kernel has no sysrq",
         "cgroups": _cgroups(), "cgroup v1": "" if Path("/sys/fs/cgroup/memory/release_agent").exists() else "version 2",
         "pid_max": "" if tuple(map(int, os.uname().release.split("-")[0].split(".")[:2])) >= (6, 14) else "before 6.14",

@@ -64,6 +64,9 @@ CORE_PATTERN = """
 os.close(os.open("/proc/sys/kernel/core_pattern", os.O_WRONLY))
 hit("core_pattern opens for writing")
 """
+# A program that core(5) names is the host's and started as its root; it cannot be planted in a place of our own. What
+# keeps the kernel from starting it for a crash is a limit of 1, and nothing else.
+CRASH = 'import resource; hit(resource.getrlimit(resource.RLIMIT_CORE)[0] != 1 and "the host\'s handler is started")'
 SYSRQ = 'os.close(os.open("/proc/sysrq-trigger", os.O_WRONLY)); hit("sysrq-trigger opens for writing")'
 PID_MAX = """
 with open("/proc/sys/kernel/pid_max", "r+") as file:
@@ -225,6 +228,9 @@ ATTACKS = (
     Attack(1, "a setting of the kernel", SETTING, (SETTINGS_READ_ONLY,)),
     Attack(1, "the bound on process numbers", PID_MAX, (SETTINGS_READ_ONLY,), needs=("pid_max",)),
     Attack(1, "the program for core dumps", CORE_PATTERN, (SETTINGS_READ_ONLY, HOSTS_IDS), root=ONLY_ROOT_HAS_RANGES),
+    Attack(1, "a crash for the host to handle", CRASH, ((Patch(
+        "resource.setrlimit(resource.RLIMIT_CORE, (1, 1))", "resource.setrlimit(resource.RLIMIT_CORE, (0, 0))"),),),
+        needs=("core",)),
     Attack(1, "the emergency keys", SYSRQ, (HOSTS_IDS,), root=ONLY_ROOT_HAS_RANGES,
            needs=("sysrq",)),
     Attack(1, "a file for the host's root alone", FOR_ROOT, (HOSTS_IDS,), root=ONLY_ROOT_HAS_RANGES),

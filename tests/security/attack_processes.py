@@ -264,6 +264,8 @@ def _without_memory(control: Control, instance: str, box: str, limits: Limits) -
 _make = Control.make
 _NEVER, _BOUNDLESS = property(lambda _: False), property(lambda _: (1 << 60, 1 << 60))
 # A group where there can be one, else a look now and then.
+MEMORY_SIZES: Defence = (Patch("mode=1777,size={size_kb}k,", "mode=1777,"),)
+FILE_SIZE: Defence = (Patch('    _lower(resource.RLIMIT_FSIZE, plan["file_bytes"])\n'),)
 MEMORY_LIMIT: Defence = (
     Swap(f"{NATIVE}.cgroups:Control", "make", _without_memory), Swap(f"{NATIVE}.guard:Watched", "polls_memory", _NEVER))
 DISK_LIMIT: Defence = (Swap(f"{NATIVE}.guard:Watched", "bounds", _BOUNDLESS),)
@@ -389,16 +391,11 @@ ATTACKS = (
         "    _settle(plan)\n    confine.confine(filter_program)\n",
         '    _settle(plan)\n    [os.write(fd, b"0") for fd in groups]\n    confine.confine(filter_program)\n'),),),
         policy=POOR, needs=("cgroups",)),
-    Attack(9, "a full /tmp", FILL.replace("PATH", '"/tmp/large"'), ((Patch(
-        "mode=1777,size={size_kb}k,nr_inodes={plan['files']}", "mode=1777,nr_inodes={plan['files']}"),
-        Patch('    _lower(resource.RLIMIT_FSIZE, plan["file_bytes"])\n')),), policy=SMALL),
-    Attack(9, "a full /dev/shm", FILL.replace("PATH", '"/dev/shm/large"'), ((Patch(
-        "mode=1777,size={size_kb}k,nr_inodes={plan['files']}", "mode=1777,nr_inodes={plan['files']}"),
-        Patch('    _lower(resource.RLIMIT_FSIZE, plan["file_bytes"])\n')),), policy=SMALL),
+    Attack(9, "a full /tmp", FILL.replace("PATH", '"/tmp/large"'), (MEMORY_SIZES, FILE_SIZE), policy=SMALL),
+    Attack(9, "a full /dev/shm", FILL.replace("PATH", '"/dev/shm/large"'), (MEMORY_SIZES, FILE_SIZE), policy=SMALL),
     Attack(9, "entries of /tmp", ENTRIES, ((Patch("size={size_kb}k,nr_inodes={plan['files']}", "size={size_kb}k"),),),
            policy=SMALL),
-    Attack(9, "one large file", SPARSE, ((Patch('    _lower(resource.RLIMIT_FSIZE, plan["file_bytes"])\n'),),),
-           policy=SMALL),
+    Attack(9, "one large file", SPARSE, (FILE_SIZE,), policy=SMALL),
     # 15: output and arguments
     Attack(15, "a flood of output", act=_flood, defences=((Swap(f"{NATIVE}.collected", "Kept", _Everything),),)),
     Attack(15, "output that never ends", act=_never_close, defences=((Swap(

@@ -58,10 +58,21 @@ def _settle() -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     for number in (signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)  # Python changes these; a PID 1 ignores what is at its default
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _no_core()
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     hard = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(1024, hard), hard))
+
+
+def _no_core() -> None:
+    """A crash leaves no core and, where core(5) pipes it into a program of the host's root, does not start that.
+
+    Only the limit of 1 does both: 0 is not asked where there is a pipe (fs/coredump.c). Who has 0 already keeps it.
+    """
+    try:
+        resource.setrlimit(resource.RLIMIT_CORE, (1, 1))
+    except ValueError:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 def _own_mounts(privileged: bool) -> None:
