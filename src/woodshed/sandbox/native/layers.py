@@ -42,7 +42,7 @@ class Stack:
 
 @dataclass(slots=True)
 class Shelf:
-    """The layers below one folder of an engine, which goes with the engine. ``by_digest``: those known by theirs."""
+    """The layers below one folder, which goes with its engine. ``by_digest``: the adopted, by that of their archive."""
 
     folder: Path
     by_digest: dict[str, Layer] = field(default_factory=dict)
@@ -65,8 +65,7 @@ class Shelf:
         for layer in layers:
             layer.users -= 1
             if layer.users == 0:
-                if layer.digest is not None and self.by_digest.get(layer.digest) is layer:
-                    del self.by_digest[layer.digest]
+                self.by_digest = {digest: known for digest, known in self.by_digest.items() if known is not layer}
                 gone.append(layer.path)
         if gone:
             await asyncio.to_thread(_remove, gone)

@@ -118,8 +118,8 @@ async def adopt(
             layer = shelf.by_digest.get(sha256)
             if layer is None:
                 path = shelf.place()
-                await asyncio.to_thread(unpack.unpack, sha256, blobs, path, room)
-                layer = shelf.by_digest.setdefault(sha256, Layer(path, digest=sha256))
+                exact = await asyncio.to_thread(unpack.unpack, sha256, blobs, path, room)
+                layer = shelf.by_digest.setdefault(sha256, Layer(path, digest=sha256 if exact else None))
                 if layer.path != path:  # somebody else was faster
                     await asyncio.to_thread(discard, path)
             shelf.hold([layer])

@@ -55,10 +55,11 @@ def check(manifest: SnapshotManifest, image_digest: str, digest: str, most: int)
             raise ImageFault(f"{sha256[:80]!r} is no sha256")
 
 
-def unpack(sha256: str, blobs: BlobSink, target: Path, room: Room) -> None:
+def unpack(sha256: str, blobs: BlobSink, target: Path, room: Room) -> bool:
     """The archive ``sha256`` as the new layer ``target``; nothing is left there on failure. Blocking.
 
-    Raises ImageFault for contents that are not those, or not an archive of ours; OSError, StoreFault.
+    False where owners could not be kept: an ordinary user's boxes have one user. Raises ImageFault for contents that
+    are not those, or not an archive of ours; OSError, StoreFault.
     """
     _verify(sha256, blobs, room)
     target.mkdir(mode=0o755)
@@ -69,6 +70,7 @@ def unpack(sha256: str, blobs: BlobSink, target: Path, room: Room) -> None:
                 unpacker.all(_Guarded(file))
             finally:
                 unpacker.close()
+            return unpacker.exact
     except BaseException as error:
         discard(target)
         if isinstance(error, _MALFORMED) or (isinstance(error, OSError) and error.errno not in _OURS):
@@ -131,6 +133,8 @@ class _Unpacker:
     def __init__(self, target: Path, room: Room) -> None:
         self._top, self._room = os.open(target, _DIRECTORY), room
         self._directories: dict[str, tarfile.TarInfo] = {}
+        self._owns = os.geteuid() == 0
+        self.exact = True
 
     def close(self) -> None:
         os.close(self._top)
@@ -156,6 +160,7 @@ class _Unpacker:
         self._room.take(entry.size if entry.type == tarfile.REGTYPE else 0)
         if entry.mode & ~MODE or not (0 <= entry.uid < _IDS and 0 <= entry.gid < _IDS):
             raise ValueError(f"{_shown(path)} has a mode or an owner that no snapshot has")
+        self.exact = self.exact and (self._owns or entry.uid == entry.gid == 0)
         if path == ".":
             if entry.type != tarfile.DIRTYPE or self._directories:
                 raise ValueError("the top is not the first directory")
@@ -182,7 +187,7 @@ class _Unpacker:
             self._directories[entry.name] = entry
         elif entry.type == tarfile.SYMTYPE:
             os.symlink(entry.linkname, name, dir_fd=parent)
-            if os.geteuid() == 0:
+            if self._owns:
                 os.chown(name, entry.uid, entry.gid, dir_fd=parent, follow_symlinks=False)
             os.utime(name, ns=_times(entry), dir_fd=parent, follow_symlinks=False)
         elif entry.type == tarfile.LNKTYPE:
@@ -213,7 +218,7 @@ class _Unpacker:
             os.close(source)
 
     def _settle(self, entry: tarfile.TarInfo, fd: int) -> None:
-        if os.geteuid() == 0:
+        if self._owns:
             os.fchown(fd, entry.uid, entry.gid)
         for key, value in entry.pax_headers.items():
             name = key.removeprefix(XATTR)
