@@ -132,9 +132,9 @@ def _sysctl(name: str) -> int:
         return 0
 
 
-def _family(number: int, kind: int) -> str:
+def _family(number: int, kind: int, protocol: int = 0) -> str:
     try:
-        socket.socket(number, kind).close()
+        socket.socket(number, kind, protocol).close()
     except PermissionError:
         return ""
     except OSError as error:
@@ -169,6 +169,7 @@ def _facts(handle: str) -> dict[str, Any]:
         "perf": "" if _sysctl("kernel/perf_event_paranoid") < 3 else "the kernel refuses it (perf_event_paranoid)",
         "IPv6": "" if Path("/proc/net/if_inet6").exists() and _six() else "the kernel has none",
         "vsock": _family(40, 1), "alg": _family(38, 5), "xdp": _family(44, 3), "packet": _family(17, 3),
+        "udplite": _family(2, 2, 136),
         "device": "" if Path("/dev/zero").is_char_device() else "no /dev/zero",
         "ia32": _ia32(), "handle": "" if handle else "no file handles here",
         "watchers": "" if _sysctl("fs/inotify/max_user_instances") == 128 else "fs.inotify.max_user_instances is set",

@@ -44,7 +44,13 @@ NO_NEW_PRIVILEGES: Defence = (Patch(
     "    syscalls.load_filter(filter_program)\n    drop_capabilities()\n"),)
 NOSUID: Defence = (Patch("OVERLAY_FLAGS, ROOT_FLAGS = MS_NODEV | MS_NOSUID,", "OVERLAY_FLAGS, ROOT_FLAGS = MS_NODEV,"),)
 NODEV: Defence = (Patch("OVERLAY_FLAGS, ROOT_FLAGS = MS_NODEV | MS_NOSUID,", "OVERLAY_FLAGS, ROOT_FLAGS = MS_NOSUID,"),)
-FAMILIES = "for family in (_AF_UNIX, _AF_INET, _AF_INET6)"
+
+
+def _family(number: int) -> Defence:
+    """The filter with one address family more."""
+    known = "families = [*_when(_AF_UNIX, [_ret(_ALLOW)]),"
+    return (Patch(known, f"{known} *_when({number}, [_ret(_ALLOW)]),"),)
+
 
 MOUNT = """
 os.makedirs("/tmp/m")
@@ -188,6 +194,12 @@ fcntl.ioctl(slave, 0x540E, 0)  # TIOCSCTTY
 fcntl.ioctl(slave, 0x5412, b"x")  # TIOCSTI
 hit("typed")
 """
+DISCIPLINE = """
+master, slave = os.openpty()
+fcntl.ioctl(slave, 0x5423, struct.pack("i", 0))  # TIOCSETD
+hit("a driver of one's choice")
+"""
+PROTOCOL = 'socket.socket(2, 2, 136); hit("UDP-Lite")'
 SYSLOG = 'hit(call("syslog", 10, 0, 0))'
 MEMORY_POLICY = 'hit(call("mbind", 0, 0, 0, 0, 0, 0) + 1)'
 NETLINK = 'socket.socket(16, 3, 15); hit("kernel events")'
@@ -262,7 +274,10 @@ ATTACKS = (
     Attack(14, "calls of the 32-bit table", IA32, ((Patch("(_EQUAL, 1, 0, _AUDIT_ARCH[machine]), _ret(_KILL)",
                                                           "(_EQUAL, 1, 0, _AUDIT_ARCH[machine]), _ret(_ALLOW)"),),),
            needs=("x86-64", "ia32")),
-    Attack(14, "a terminal's input", INJECT, ((Patch("*_when(_TIOCSTI, [_ret(refuse)]), "),),), needs=("TIOCSTI",)),
+    Attack(14, "a terminal's input", INJECT, (_call('"TIOCSTI": 0x5412, '),), needs=("TIOCSTI",)),
+    Attack(14, "a line discipline", DISCIPLINE, (_call(', "TIOCSETD": 0x5423'),)),
+    Attack(10, "other protocols of IP", PROTOCOL, ((Patch("*protocols, _ret(_ERRNO | errno.EPROTONOSUPPORT)]",
+                                                          "_ret(_ALLOW)]"),),), needs=("udplite",)),
     Attack(14, "keys of the host", KEYRING, (_call('"keyctl": (250, 219), '),)),
     Attack(14, "a new key", ADD_KEY, (_call('"add_key": (248, 217), '),)),
     Attack(14, "a key by its name", REQUEST_KEY, (_call('"request_key": (249, 218), '),)),
@@ -286,15 +301,12 @@ ATTACKS = (
            root=ONLY_ROOT_HAS_RANGES),
     Attack(14, "a memory policy", MEMORY_POLICY, (_call('"mbind": (237, 235), '),)),
     # 10: sockets past the network namespace
-    Attack(10, "vsock", _socket(40, 1), ((Patch(FAMILIES, "for family in (_AF_UNIX, _AF_INET, _AF_INET6, 40)"),),),
+    Attack(10, "vsock", _socket(40, 1), (_family(40),),
            needs=("vsock",)),
-    Attack(10, "the kernel's ciphers", _socket(38, 5), ((Patch(
-        FAMILIES, "for family in (_AF_UNIX, _AF_INET, _AF_INET6, 38)"),),), needs=("alg",)),
-    Attack(10, "packets", _socket(17, 3, 0x0300), ((Patch(
-        FAMILIES, "for family in (_AF_UNIX, _AF_INET, _AF_INET6, 17)"),), (*CAPABILITIES, *OWN_NETWORK)),
+    Attack(10, "the kernel's ciphers", _socket(38, 5), (_family(38),), needs=("alg",)),
+    Attack(10, "packets", _socket(17, 3, 0x0300), (_family(17), (*CAPABILITIES, *OWN_NETWORK)),
            needs=("packet",)),
-    Attack(10, "xdp", _socket(44, 3), ((Patch(
-        FAMILIES, "for family in (_AF_UNIX, _AF_INET, _AF_INET6, 44)"),), (*CAPABILITIES, *OWN_NETWORK)),
+    Attack(10, "xdp", _socket(44, 3), (_family(44), (*CAPABILITIES, *OWN_NETWORK)),
            needs=("xdp",)),
     Attack(10, "raw IP", _socket(2, 3, 1), (CAPABILITIES, OWN_NETWORK)),
     Attack(10, "the kernel's events", NETLINK, ((Patch("*_when(0, [_ret(_ALLOW)]), _ret(refuse)]  # NETLINK_ROUTE",

@@ -49,7 +49,10 @@ _UNMOUNTED: dict[str, tuple[int, int]] = {"memfd_create": (319, 279), "memfd_sec
 # Calls whose arguments decide.
 _CLONE, _UNSHARE, _IOCTL, _SOCKET, _PRLIMIT = (56, 220), (272, 97), (16, 29), (41, 198), (302, 261)
 _CLONE3 = 435
-_TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
+# Typing for another, what consoles can do, and line disciplines: drivers loaded for whoever asks.
+_REFUSED_OF_TERMINALS = {"TIOCSTI": 0x5412, "TIOCLINUX": 0x541C, "TIOCSETD": 0x5423}
+_PROTOCOLS = (0, 1, 6, 17, 58)
+"""Of IP sockets: what comes of itself, ICMP, TCP, UDP, ICMPv6. For others (sctp, l2tp …) drivers would be loaded."""
 _AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK = 1, 2, 10, 16
 
 # include/uapi/linux/bpf_common.h and seccomp.h
@@ -83,13 +86,15 @@ def program(machine: str) -> bytes:
     # The low byte of clone's flags is a signal number; in unshare's, 0x80 is CLONE_NEWTIME.
     for call, flags in ((_CLONE, syscalls.NAMESPACES), (_UNSHARE, syscalls.NAMESPACES | 0x80)):
         code += _when(call[column], [_argument(0), (_ANY_BIT, 0, 1, flags), _ret(refuse), _ret(_ALLOW)])
-    code += _when(_IOCTL[column], [_argument(1), *_when(_TIOCSTI, [_ret(refuse)]), *_when(_TIOCLINUX, [_ret(refuse)]),
-                                   _ret(_ALLOW)])
+    terminals = [body for request in _REFUSED_OF_TERMINALS.values() for body in _when(request, [_ret(refuse)])]
+    code += _when(_IOCTL[column], [_argument(1), *terminals, _ret(_ALLOW)])
     # Limits of one's own alone. PID 1 has the same ids as the box's root, and a CPU limit set on it would kill it.
     code += _when(_PRLIMIT[column], [_argument(0), *_when(0, [_ret(_ALLOW)]), _ret(refuse)])
     # Address families: vsock reaches the hypervisor past the network namespace; alg, packet, xdp … are attack surface.
     netlink = [_argument(2), *_when(0, [_ret(_ALLOW)]), _ret(refuse)]  # NETLINK_ROUTE alone
-    families = [body for family in (_AF_UNIX, _AF_INET, _AF_INET6) for body in _when(family, [_ret(_ALLOW)])]
+    protocols = [body for number in _PROTOCOLS for body in _when(number, [_ret(_ALLOW)])]
+    internet = [_argument(2), *protocols, _ret(_ERRNO | errno.EPROTONOSUPPORT)]
+    families = [*_when(_AF_UNIX, [_ret(_ALLOW)]), *_when(_AF_INET, internet), *_when(_AF_INET6, internet)]
     code += _when(_SOCKET[column], [_argument(0), *families, *_when(_AF_NETLINK, netlink),
                                     _ret(_ERRNO | errno.EAFNOSUPPORT)])
     code.append(_ret(_ALLOW))
