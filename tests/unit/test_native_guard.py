@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import stat
 import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -20,6 +22,7 @@ from woodshed.sandbox.images import Images
 from woodshed.sandbox.native import cgroups, disk, meter, processes
 from woodshed.sandbox.native.box import NativeSandbox
 from woodshed.sandbox.native.engine import NativeEngine
+from woodshed.sandbox.native.places import sweep
 
 SPEC = EnvironmentSpec()
 
@@ -150,7 +153,8 @@ async def test_the_hosts_reserve_ends_the_box_that_writes(
 
 
 @given(paths=st.lists(st.lists(st.sampled_from(["a", "b", "c"]), min_size=1, max_size=5), max_size=15),
-       sizes=st.lists(st.integers(0, 20_000), min_size=15, max_size=15), closed=st.sampled_from([None, 0, 0o400, 0o100]))
+       sizes=st.lists(st.integers(0, 20_000), min_size=15, max_size=15),
+       closed=st.sampled_from([None, 0, 0o400, 0o100]))
 @settings(deadline=None, max_examples=40)
 def test_what_is_counted_is_what_lies_there(
     tmp_path_factory: pytest.TempPathFactory, paths: list[list[str]], sizes: list[int], closed: int | None
@@ -303,6 +307,65 @@ async def test_freezing_stops_a_fork_bomb(engine: NativeEngine, alone: NativeEng
         await box.thaw()
         assert (await box.exec("echo well")).stdout == b"well\n"
         await box.close()
+
+
+HOLDER = """
+import asyncio, sys
+from pathlib import Path
+from woodshed.model import EnvironmentSpec, Limits, SandboxPolicy
+from woodshed.sandbox.native.engine import NativeEngine
+
+async def main():
+    engine = NativeEngine(Path(sys.argv[1]))
+    box = await engine.create(EnvironmentSpec(), SandboxPolicy(limits=Limits(memory_mb=128, cpus=1)))
+    await box.start(["sleep", sys.argv[2]])
+    await box.freeze()
+    print(box.id.rpartition("-")[0], flush=True)
+    await asyncio.sleep(600)
+
+asyncio.run(main())
+"""
+
+
+def test_a_killed_engine_leaves_no_frozen_box(shed_home: Path) -> None:
+    """What stood still ends with its engine, and the sweep removes the groups it stood in."""
+    control, nap = cgroups.control(), f"619.{os.getpid()}"
+    with subprocess.Popen([sys.executable, "-c", HOLDER, str(shed_home), nap], stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        instance = holder.stdout.readline().decode().strip()
+        made = [top for top in control._tops(instance) if top.exists()]
+        assert bool(made) == bool(control.parents or control.freezer)
+        holder.kill()
+    for _ in range(500):
+        if not any(nap.encode() in _words(path) for path in Path("/proc").glob("[0-9]*/cmdline")):
+            break
+        time.sleep(0.02)
+    else:
+        raise AssertionError("a frozen process outlived its engine")
+    assert instance in sweep(shed_home)
+    assert not any(top.exists() for top in made)
+
+
+def _words(path: Path) -> list[bytes]:
+    try:
+        return path.read_bytes().split(b"\0")[:2]
+    except OSError:
+        return []
+
+
+def test_descendants_are_found_without_the_kernels_help() -> None:
+    """By parents alone the same processes are found as by the kernel's own lists of children."""
+    script = "sleep 620 & (sleep 620 & sleep 620; true) & wait"
+    with subprocess.Popen(["sh", "-c", script], start_new_session=True) as shell:
+        try:
+            for _ in range(500):
+                if len(processes.descendants(shell.pid)) == 4:
+                    break
+                time.sleep(0.01)
+            assert sorted(processes._by_parent(shell.pid)) == sorted(processes.descendants(shell.pid))
+            assert shell.pid in processes.descendants(os.getpid())
+        finally:
+            os.killpg(shell.pid, signal.SIGKILL)
 
 
 async def test_a_wall_limit_of_one_box_is_not_anothers(engine: NativeEngine) -> None:

@@ -39,7 +39,8 @@ def find(root: Path, own: str, pid: int) -> Found:
         place = place.parent
     reason = "no group of this process can be written (Delegate=yes)"
     for top in dict.fromkeys((root, place)):
-        if not os.access(top, os.W_OK):
+        # Of the second: whoever moves processes below must be allowed to here, too.
+        if not (os.access(top, os.W_OK) and os.access(top / "cgroup.procs", os.W_OK)):
             continue
         try:
             offered = (top / "cgroup.controllers").read_text().split()

@@ -44,7 +44,7 @@ class Hold:
         if operation in _STARTS:
             self.waiting.append((message, fds))
             return True
-        if operation in ("kill", "kill_all"):
+        if operation in ("kill", "kill_all", "drop"):
             for waiting in list(self.waiting):
                 if operation == "kill_all" or waiting[0]["id"] == message["target"]:
                     self.waiting.remove(waiting)
@@ -59,14 +59,12 @@ class Hold:
         return waited
 
     def _freeze(self, message: wire.Message, fds: list[int]) -> None:
-        """Hold. ``fds`` is cgroup.procs of a frozen group, or nothing: then signals do it.
+        """Hold. ``fds`` is cgroup.procs of a frozen group, or nothing: then, or where it is refused, signals do it.
 
         Answers when every process is in the group, or has stopped as far as it does within a second.
         """
         self.holding = True
-        if fds:
-            _move_all(fds[0])
-        else:
+        if not fds or not _move_all(fds[0]):
             self._stop()
         wire.reply(self.channel, message, {"ok": 1})
 
@@ -104,8 +102,11 @@ class Hold:
         })
 
 
-def _move_all(group: int) -> None:
-    """Move every process but us into ``group``: those moved cannot fork, so each round leaves fewer."""
+def _move_all(group: int) -> bool:
+    """Move every process but us into ``group``: those moved cannot fork, so each round leaves fewer. False: we may not.
+
+    Numbers are the box's own, so whatever was reused meanwhile, nothing of the host is moved.
+    """
     moved: set[int] = set()
     while left := [pid for pid, state in _states() if pid not in moved and state not in "ZX"]:
         for pid in left:
@@ -114,6 +115,9 @@ def _move_all(group: int) -> None:
                 os.write(group, b"%d" % pid)
             except ProcessLookupError:
                 pass  # it ended
+            except OSError:
+                return False
+    return True
 
 
 def _states() -> list[tuple[int, str]]:
