@@ -116,6 +116,17 @@ class Pipe:
             self._take(data)
         return False
 
+    def detach(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Read nothing until it is attached again, or told to. Idempotent."""
+        if self._reading:
+            loop.remove_reader(self.fd)
+            self._reading = False
+
+    def take_some(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Read a little of what is there now."""
+        if self.fd >= 0 and self._pull(_CHUNK):
+            self.close(loop)
+
     def take_present(self, loop: asyncio.AbstractEventLoop) -> None:
         """Read what is there now, as far as an ended command can have left it."""
         if self.fd >= 0 and self._pull(_LAST):

@@ -16,6 +16,7 @@ from woodshed.interfaces import ExecResult, Stream
 from woodshed.sandbox.native.collected import Collected
 from woodshed.sandbox.native.commands import Commands, both
 from woodshed.sandbox.native.inside import wire
+from woodshed.sandbox.native.inside.commands import EXIT_NOT_FOUND, EXIT_NOT_RUN
 from woodshed.sandbox.native.link import Reply
 from woodshed.sandbox.native.output import Kept
 from woodshed.sandbox.native.shells import Report, dialect, report
@@ -25,6 +26,8 @@ _MARKS = 4096
 _LONGEST_REPORT = 1 << 16
 _BETWEEN = 1 << 16
 """Bytes kept of what background jobs say between two commands; the next result begins with it."""
+_SIP_EVERY_S = 0.05
+"""A job that says more between two commands is read this often, a piece at a time: its flood is not to be our work."""
 _INTERRUPTS, _INTERRUPT_EVERY_S = 8, 0.1
 """A shell that has not given up its command by then is ended itself."""
 _STARTED_ANEW = "woodshed: the shell of this session had ended; this is a new one in {}\n"
@@ -40,12 +43,12 @@ class _Shell:
         self._commands, self._loop = commands, commands.loop
         self.dialect = dialect(world.shell, world.limits.open_files)
         self._status, self._interrupted, self._runs = 0, False, 0
-        self.worked = False
-        """Whether it has ever reported anything."""
+        self._worked = False
         self._said, self._token = b"", b""
         self._reported: asyncio.Future[Report] = self._loop.create_future()
         self.between = Kept(_BETWEEN), Kept(_BETWEEN)
         self.collected: Collected | None = None
+        self._sips: asyncio.TimerHandle | None = None
         message = commands.message(self.dialect.argv, cwd, env, user)
         message |= {"marks": _MARKS, "at": [0, 1, 2, self.dialect.text], "id": commands.link.next_id(_MARKS)}
         self.id: int = message["id"]
@@ -62,8 +65,6 @@ class _Shell:
         self.ended = self._launch(message, inner)
         self._fd = self._socket.fileno()
         self._loop.add_reader(self._fd, self._hear)
-        for pipe in self.pipes:
-            pipe.attach(self._loop)
         commands.hold(self)
         self._say(self.dialect.prepare())
 
@@ -88,10 +89,36 @@ class _Shell:
                     pipe.sent()
 
     def _take_out(self, data: bytes) -> None:
-        (self.between[0].add if self.collected is None else self.collected.out)(data)
+        if self.collected is not None:
+            self.collected.out(data)
+        else:
+            self._take_between(self.between[0], data)
 
     def _take_err(self, data: bytes) -> None:
-        (self.between[1].add if self.collected is None else self.collected.err)(data)
+        if self.collected is not None:
+            self.collected.err(data)
+        else:
+            self._take_between(self.between[1], data)
+
+    def _take_between(self, kept: Kept, data: bytes) -> None:
+        kept.add(data)
+        if kept.truncated and self._sips is None:
+            for pipe in self.pipes:
+                pipe.detach(self._loop)
+            self._sips = self._loop.call_later(_SIP_EVERY_S, self._sip)
+
+    def _sip(self) -> None:
+        self._sips = self._loop.call_later(_SIP_EVERY_S, self._sip)
+        for pipe in self.pipes:
+            pipe.take_some(self._loop)
+
+    def _drink(self) -> None:
+        """Read all as it comes."""
+        if self._sips is not None:
+            self._sips.cancel()
+            self._sips = None
+        for pipe in self.pipes:
+            pipe.attach(self._loop)
 
     # -- one command ---------------------------------------------------------------------------------------------------
 
@@ -111,6 +138,7 @@ class _Shell:
             if said := kept.bytes():
                 take(said)
         self.between = Kept(_BETWEEN), Kept(_BETWEEN)
+        self._drink()
         self._say(lines)
         return self._reported
 
@@ -137,7 +165,7 @@ class _Shell:
         self._said = (self._said + data)[-_LONGEST_REPORT:]
         heard = report(self._said, self._token)
         if heard is not None and not self._reported.done():
-            self._status, self.worked = heard.status, True
+            self._status, self._worked = heard.status, True
             self._reported.set_result(heard)
 
     def settle(self) -> None:
@@ -163,6 +191,13 @@ class _Shell:
 
     # -- its descriptors -----------------------------------------------------------------------------------------------
 
+    @property
+    def refused(self) -> bool:
+        """Whether it could not even be started."""
+        if self._worked or not self.ended.done() or self.ended.exception():
+            return False
+        return self.ended.result()[0]["exit"] in (EXIT_NOT_RUN, EXIT_NOT_FOUND)
+
     def retire(self) -> None:
         """It has ended: take what it left, let its background jobs write on into nothing."""
         if self._open:
@@ -178,6 +213,8 @@ class _Shell:
 
     def _close_all(self) -> None:
         self._open = False
+        if self._sips is not None:
+            self._sips.cancel()
         self._socket.close()
         os.close(self._text)
         self._close_pipes()
@@ -190,7 +227,8 @@ class _Shell:
 class NativeSession:
     """A shell that stays. See :class:`woodshed.interfaces.Session`.
 
-    Between commands its background jobs may speak: the next result begins with that, as on a terminal. A command that
+    Between commands its background jobs may speak: the next result begins with that (both ends of it, where it is
+    long), as on a terminal. A command that
     leaves the shell (``exit``, ``exec``, a failure under ``set -e``) ends with the shell's own exit code.
     """
 
@@ -244,7 +282,7 @@ class NativeSession:
     def _lost(self, shell: _Shell) -> None:
         shell.retire()
         self._shell, self._anew = None, True
-        if not shell.worked:  # its directory is gone, as a rule; it has said so
+        if shell.refused:  # its directory is gone, as a rule; it has said so
             self._cwd = self._commands.world.workdir
 
     def at(self, cwd: str) -> None:

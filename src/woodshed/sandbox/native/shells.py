@@ -28,7 +28,8 @@ _ROOM = 300
 
 # A trap runs when the command that the shell waits for has ended, and before the next begins. bash then returns from
 # everything up to the script it reads (its manual, extdebug: "If the command run by the DEBUG trap returns a value of
-# 2 … the shell simulates a call to return"), which has no BASH_SOURCE. In others an error ends the ``.`` (XCU 2.8.1).
+# 2 … the shell simulates a call to return"), which has no BASH_SOURCE. In others an error ends the ``.`` (XCU 2.8.1),
+# and would end the shell outside of it.
 _BASH = r"""
 _woodshed_status() { case $- in *e*) ;; *) return "$1" ;; esac; }
 _woodshed_return() { return 2; }
@@ -36,12 +37,12 @@ trap 'shopt -s extdebug; trap '\''[ -z "${BASH_SOURCE-}" ] || _woodshed_return'\
 """
 _POSIX = r"""
 _woodshed_status() { case $- in *e*) ;; *) return "$1" ;; esac; }
-trap ': "${_woodshed?the command was ended}"' @
+trap '[ -z "${_woodshed_in-}" ] || : "${_woodshed?the command was ended}"' @
 """
 _BASH_MENDED = "trap - DEBUG; shopt -u extdebug\n"
 _RUN = """{{ command ulimit -S -{locks} {mark}; }} 2>/dev/null
 {{ command . /dev/fd/{name}; }} </dev/null {name}<&{text} {text}<&-
-{{ command printf '%s\\n%s\\n{token}\\n' "$?" "$PWD" >&0; }} 2>/dev/null
+{{ _woodshed_last=$? _woodshed_in=; command printf '%s\\n%s\\n{token}\\n' "$_woodshed_last" "$PWD" >&0; }} 2>/dev/null
 """
 
 
@@ -76,7 +77,8 @@ class Dialect:
 
     def text_of(self, command: bytes, status: int) -> bytes:
         """What the memory file holds: ``command``, begun with ``$?`` as the one before left it."""
-        return b"{ exec %d<&-; _woodshed_status %d; } 2>/dev/null; %b\n" % (self.name, status & 255, command)
+        prefix = b"{ exec %d<&-; _woodshed_in=1; _woodshed_status %d; } 2>/dev/null; " % (self.name, status & 255)
+        return prefix + command + b"\n"
 
 
 def dialect(shell: str, open_files: int) -> Dialect:
