@@ -204,12 +204,13 @@ async def test_a_box_killed_meanwhile_has_died(engine: NativeEngine, shed_home: 
 
 async def test_close_waits_for_a_copy(engine: NativeEngine, shed_home: Path) -> None:
     """A box closed, or its engine, while its files are copied leaves nothing behind, and no thread that goes on."""
-    for closes in (NativeSandbox.close, None):
+    for pause_s, closes in ((0.01, NativeSandbox.close), (0.03, NativeSandbox.close), (0.05, NativeSandbox.close),
+                            (0.02, None)):
         box = await engine.create(SPEC, POLICY)
         await out(box, "i=0; while [ $i -lt 300 ]; do echo x >f$i; i=$((i+1)); done")
         await box.start("sleep 600")
         taking = asyncio.ensure_future(box.snapshot())
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(pause_s)
         await (closes(box) if closes else engine.close())
         taken = (await asyncio.gather(taking, return_exceptions=True))[0]
         assert isinstance(taken, SandboxDied | EnvironmentFault | snapshots.NativeSnapshot), taken

@@ -305,16 +305,16 @@ class Snapshots:
         standing = meter.frozen
         await meter.freeze()
         try:
-            whole = await asyncio.to_thread(squash, [self._world.folder / "u"], lowers, path, copy=True)
+            try:
+                whole = await asyncio.to_thread(squash, [self._world.folder / "u"], lowers, path, copy=True)
+            finally:
+                if not standing:
+                    await meter.thaw()
+            if not whole:
+                raise EnvironmentFault("a directory of the sandbox lies too deep to be copied")
         except BaseException:
             await asyncio.to_thread(discard, path)
             raise
-        finally:
-            if not standing:
-                await meter.thaw()
-        if not whole:
-            await asyncio.to_thread(discard, path)
-            raise EnvironmentFault("a directory of the sandbox lies too deep to be copied")
         self._shelf.hold(new := (Layer(path),))
         return new
 
