@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from woodshed.errors import SandboxDied, UsageError
-from woodshed.model import EnvironmentSpec, Limits, SandboxPolicy
+from woodshed.model import EnvironmentSpec, Limits, SandboxPolicy, Upload
 from woodshed.sandbox.conformance import MemoryBlobs
 from woodshed.sandbox.native import landing
 from woodshed.sandbox.native.box import NativeSandbox
@@ -357,6 +357,44 @@ async def test_an_upload_says_what_kept_it(box: NativeSandbox, tmp_path: Path) -
     with pytest.raises(OSError):
         await box.upload(large, "/usr/nothing")
     assert descriptors() == held
+
+
+async def test_what_exceeds_the_disk_limit_is_an_error(engine: NativeEngine, tmp_path: Path) -> None:
+    """A tree or an archive larger than the box may hold ends in an error that says so, and the box lives on."""
+    box = await engine.create(EnvironmentSpec(), SandboxPolicy(limits=Limits(disk_mb=10)))
+    source = tmp_path / "source"
+    source.mkdir()
+    for number in range(60):
+        (source / str(number)).write_bytes(os.urandom(1 << 20))
+    with pytest.raises(OSError, match="limit") as caught:
+        await box.upload(source, "t")
+    assert caught.value.errno == errno.EDQUOT
+    assert (await box.exec("rm -r t; echo well")).stdout == b"well\n"
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as archive:
+        archive.add(source, "t")
+    packed.seek(0)
+    with pytest.raises(OSError, match="limit"):
+        await box.upload_tar(packed, ".")
+    assert (await box.exec("rm -r t; echo well")).stdout == b"well\n"
+
+
+async def test_a_sealed_upload_is_sealed_in_forks_and_beyond_a_setup(engine: NativeEngine, tmp_path: Path) -> None:
+    """What is read-only stays so in setup, after a snapshot, and in what is forked from it."""
+    (tmp_path / "file").write_bytes(b"start")
+    spec = EnvironmentSpec(
+        uploads=(Upload(source=tmp_path / "file", target="/sealed/file", read_only=True),
+                 Upload(source=tmp_path / "file", target="/open/file")),
+        setup="echo x >/sealed/file; rm -f /sealed/file; echo x >/open/file; true",
+    )
+    box = await engine.create(spec, SandboxPolicy())
+    snapshot = await box.snapshot()
+    (forked,) = await engine.fork(snapshot)
+    for one in (box, forked):
+        assert (await one.exec("echo y >>/sealed/file || mv /sealed/file x || mv /sealed x")).exit_code != 0
+        assert await one.read("/sealed/file") == b"start"
+        assert await one.read("/open/file") == b"x\n"
+    await snapshot.release()
 
 
 async def test_a_command_cut_off_takes_no_upload_along(box: NativeSandbox, tmp_path: Path) -> None:

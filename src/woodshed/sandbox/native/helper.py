@@ -50,14 +50,19 @@ class Helper:
         return None
 
     async def ended(self, failure: Exception | None = None) -> None:
-        """Wait for its end. Raises its reason, or ``failure``, or OSError (EIO) where it was killed; SandboxDied."""
+        """Wait for its end. Raises its reason, or ``failure``, or OSError: EDQUOT at a limit, EIO where it was killed.
+
+        Raises SandboxDied.
+        """
         if failure is not None:
             self._drop()
         try:
             end, _ = await self._ended
             if end["exit"] == 0 and failure is None:
                 return
-            raise self._why(end) or failure or OSError(errno.EIO, "the transfer was killed", self._path)
+            if isinstance(failure, OSError) and failure.errno == errno.EIO:
+                failure = self._why(end) or failure  # cut off, and that is why
+            raise failure or self._why(end) or OSError(errno.EIO, "the transfer was killed", self._path)
         except asyncio.CancelledError:
             self._drop()
             raise
@@ -72,6 +77,8 @@ class Helper:
     def _why(self, end: wire.Message) -> Exception | None:
         if "errno" in end:
             return OSError(end["errno"], end["reason"], self._path)
+        if hits := end.get("hits"):
+            return OSError(errno.EDQUOT, f"the sandbox reached its limit ({', '.join(hits)})", self._path)
         with suppress(BlockingIOError):
             if said := os.read(self._reason, 1 << 16):
                 number, text = json.loads(said)

@@ -38,6 +38,7 @@ class Transfer:
         """Copy a host file or folder to ``target``. Raises UsageError for the source, OSError for the target."""
         message: wire.Message = {"op": "unpack", "path": self._world.path(target)}
         if trees.small(source):
+            message["small"] = 1
             contents = upload.pack(source)
             try:
                 helper = Helper(self._link, message, contents, target)
@@ -105,7 +106,10 @@ class Transfer:
         finally:
             os.close(inner)
         failure = await helper.beside(lambda: _fed(feed, outer), outer)
-        await helper.ended(failure)
+        if failure is not None:  # ours: what the helper makes of the end of it is no news
+            helper.forget()
+            raise failure
+        await helper.ended()
 
     async def _receive(
         self, message: wire.Message, path: str, take: Callable[[frames.Read], None], *, to_the_end: bool = False
