@@ -77,12 +77,12 @@ class _Hold:
         with suppress(OSError):
             if not remove_box(self.folder):
                 trees.remove(self.folder)
+        if self.groups is not None and (self.groups.by_controller or self.groups.freezer):
+            self.groups.remove()
 
     async def release(self) -> None:
         """Give it all back. What cannot be removed now is swept with the instance's folder."""
         await asyncio.to_thread(self._clear)
-        if self.groups is not None and (self.groups.by_controller or self.groups.freezer):
-            await asyncio.to_thread(self.groups.remove)
         if self.first_id:
             self.opened.ids.give_back(self.first_id)
         if self.stack.layers:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Protocol
 
 from woodshed.errors import EnvironmentFault
@@ -72,8 +73,34 @@ def key(spec: EnvironmentSpec) -> object:
     return spec.image, spec.requirements, spec.uploads, setup
 
 
+class _Threads:
+    """Threads without a bound; one is started only where none is idle.
+
+    Not the loop's pool: building a requirement makes a sandbox, whose own preparation must not wait for room. Daemons,
+    so that a program's end does not wait for a download.
+    """
+
+    def __init__(self) -> None:
+        self._work: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._idle = threading.Semaphore(0)
+
+    def do(self, job: Callable[[], None]) -> None:
+        """Do ``job`` in a thread that waits for no other."""
+        self._work.put(job)
+        if not self._idle.acquire(blocking=False):
+            threading.Thread(target=self._run, name="woodshed-prepare", daemon=True).start()
+
+    def _run(self) -> None:
+        while True:
+            self._work.get()()
+            self._idle.release()
+
+
+_threads = _Threads()
+
+
 async def in_own_thread(work: Callable[[EnvironmentSpec], Prepared], spec: EnvironmentSpec) -> Prepared:
-    """Not in the loop's pool: building a requirement makes a sandbox, whose own preparation must not wait for room."""
+    """What ``work`` makes of ``spec``, in a thread that waits for no other."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[Prepared] = loop.create_future()
 
@@ -95,5 +122,5 @@ async def in_own_thread(work: Callable[[EnvironmentSpec], Prepared], spec: Envir
         with suppress(RuntimeError):  # the loop is closed: nobody waits
             loop.call_soon_threadsafe(settle, result, failure)
 
-    threading.Thread(target=run, name="woodshed-prepare", daemon=True).start()
+    _threads.do(run)
     return await done

@@ -308,7 +308,8 @@ def _enter(cwd: str) -> None:
 def _candidates(name: str, env: dict[str, str]) -> list[str]:
     if "/" in name:
         return [name]
-    return [f"{directory or '.'}/{name}" for directory in env.get("PATH", "/usr/bin:/bin").split(":")]
+    paths = [f"{directory or '.'}/{name}" for directory in env.get("PATH", "/usr/bin:/bin").split(":")]
+    return [path for path in paths if os.access(path, os.F_OK)]  # an attempt to start costs twenty times as much
 
 
 def _code(error: Exception) -> int:
