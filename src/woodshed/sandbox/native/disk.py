@@ -9,9 +9,10 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from woodshed.sandbox.native import trees
@@ -157,20 +158,25 @@ def _unlocked(top: int, path: str) -> tuple[int, int]:
         os.close(held)
 
 
-def nameless(processes: Iterable[int], total_blocks: int) -> int:
+def nameless(processes: Iterable[int], total_blocks: int, *, at_most: int = 20_000) -> int:
     """Bytes of files without a name that ``processes`` hold open on a file system of ``total_blocks``.
 
+    Looks at ``at_most`` descriptors, so that a box with millions of them does not keep others from being counted.
     An overlay tells its upper file system's figures (fs/overlayfs/super.c, ovl_statfs), a tmpfs its own.
     """
     found: dict[tuple[int, int], int] = {}
+    for path in islice(_descriptors(processes), at_most):
+        with suppress(OSError):
+            info = os.stat(path)  # noqa: PTH116 (thousands, perhaps)
+            if info.st_nlink or not stat.S_ISREG(info.st_mode) or (info.st_dev, info.st_ino) in found:
+                continue
+            same = os.statvfs(path).f_blocks == total_blocks
+            found[info.st_dev, info.st_ino] = info.st_blocks * _BLOCK if same else 0
+    return sum(found.values())
+
+
+def _descriptors(processes: Iterable[int]) -> Iterator[str]:
     for pid in processes:
         with suppress(OSError):
-            for name in os.listdir(f"/proc/{pid}/fd"):  # noqa: PTH208 (thousands, perhaps)
-                with suppress(OSError):
-                    path = f"/proc/{pid}/fd/{name}"
-                    info = os.stat(path)  # noqa: PTH116 (as above)
-                    if info.st_nlink or not stat.S_ISREG(info.st_mode) or (info.st_dev, info.st_ino) in found:
-                        continue
-                    same = os.statvfs(path).f_blocks == total_blocks
-                    found[info.st_dev, info.st_ino] = info.st_blocks * _BLOCK if same else 0
-    return sum(found.values())
+            for name in os.listdir(f"/proc/{pid}/fd"):  # noqa: PTH208 (as above)
+                yield f"/proc/{pid}/fd/{name}"

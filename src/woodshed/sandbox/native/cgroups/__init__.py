@@ -23,6 +23,7 @@ _ROOT = Path("/sys/fs/cgroup")
 _OWN = Path("/proc/self/cgroup")
 _NOTE = "cgroups"
 _FREEZE_FOR_S = 2.0
+_FILE_BYTES = 4096
 
 
 @dataclass(slots=True)
@@ -51,13 +52,19 @@ class Groups:
         if known is None or path is None:
             return None
         try:
-            with open(f"{path}/{known[1]}") as file:  # noqa: PTH123 (twice an exec)
-                text = file.read()
+            fd = os.open(f"{path}/{known[1]}", os.O_RDONLY | os.O_CLOEXEC)  # no file object: four times an exec
         except OSError:
             return None
+        try:
+            words = os.read(fd, _FILE_BYTES).split()
+        except OSError:
+            return None
+        finally:
+            os.close(fd)
         if not known[2]:
-            return int(text)
-        return next((int(line.split()[1]) for line in text.splitlines() if line.split()[:1] == [known[2]]), None)
+            return int(words[0])
+        name = known[2].encode()
+        return int(words[words.index(name) + 1]) if name in words else None
 
     def oom_kills(self) -> int:
         """How many processes of the box the kernel killed for want of memory; 0 where no memory limit holds."""
