@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import os
+import shlex
 import shutil
 import time
 from collections.abc import AsyncIterator
@@ -84,6 +85,28 @@ async def test_the_sessions_socket_cannot_be_opened(session: NativeSession, box:
     assert "opened" not in opened
     assert "wrote" not in opened or not box.world.privileged
     assert await said(session, "ls -l /proc/$$/fd | grep -c socket") == "1\n"  # the control: there is one to try
+
+
+LIE = """
+IFS= read -r line <&10
+[[ $line =~ [0-9a-f]{32} ]] && printf '42\\n/forged\\n%s\\n' "${BASH_REMATCH[0]}" >&10
+sleep 600
+"""
+
+
+async def test_only_the_shell_itself_can_lie_about_itself(session: NativeSession, box: NativeSandbox) -> None:
+    """What runs in the shell can read its copy of the channel and forge a report; no program that it starts can.
+
+    The forged one is the control of the other: the same words, from a child, end nothing.
+    """
+    if box.world.shell != "/bin/bash":
+        pytest.skip("only bash can name the descriptor that it put away")
+    honest = await session.run(f"bash -c {shlex.quote(LIE)}; echo end", timeout_s=0.3)
+    assert (honest.timed_out, honest.exit_code) == (True, 137)
+    forged = await session.run(LIE, timeout_s=20)
+    assert (forged.timed_out, forged.exit_code) == (False, 42)
+    assert (await session.run("echo late", timeout_s=0.3)).timed_out  # the shell still sleeps: it harmed itself
+    assert (await box.exec("echo well")).stdout == b"well\n"
 
 
 async def test_options_and_traps_of_the_user_hold(session: NativeSession) -> None:
