@@ -75,9 +75,12 @@ async def changes_of_a_fork_are_since_the_image(engine: SandboxEngine) -> None:
         snapshot = await sandbox.snapshot()
         (fork,) = await engine.fork(snapshot)
         expected = by_path((await captured(straight))[0])
+        some = ("/workspace/d", "/workspace/made/x", "/workspace/gone/in")
+        expected_some = by_path((await captured(straight, *some))[0])
         for box in (sandbox, fork):
             await shell(box, second)
             assert by_path((await captured(box))[0]) == expected
+            assert by_path((await captured(box, *some))[0]) == expected_some
         await fork.close()
         await snapshot.release()
 

@@ -76,9 +76,10 @@ class Files:
                 return self._capture(places, sink)
             return await asyncio.to_thread(self._capture, places, sink)
 
-    def _capture(self, places: list[str], sink: BlobSink) -> ChangeSet:
+    def _capture(self, places: Sequence[str], sink: BlobSink) -> ChangeSet:
         world = self._world
-        with merged(world.folder, world.stack.layers, world.lowers) as upper:
+        below = [capture.split(place) for place in places]
+        with merged(world.folder, world.stack.layers, world.lowers, below) as upper:
             return capture.capture(upper, world.lowers, places, world.limits, sink)
 
 

@@ -83,10 +83,12 @@ def discard(path: Path) -> None:
 
 
 @contextmanager
-def merged(folder: Path, layers: Sequence[Layer], lowers: Sequence[Path]) -> Iterator[Path]:
-    """All that the box of ``folder`` changed since its image ``lowers``, as one upper directory. Blocking.
+def merged(
+    folder: Path, layers: Sequence[Layer], lowers: Sequence[Path], roots: Sequence[Parts] = ((),)
+) -> Iterator[Path]:
+    """All that the box of ``folder`` changed below ``roots`` since its image ``lowers``, as one upper directory.
 
-    Where the box has layers of its own this is a directory of hard links, removed afterwards. Raises OSError.
+    Where the box has layers of its own this is a directory of hard links, removed afterwards. Blocking. Raises OSError.
     """
     upper = folder / "u"
     if not layers:
@@ -94,20 +96,23 @@ def merged(folder: Path, layers: Sequence[Layer], lowers: Sequence[Path]) -> Ite
         return
     whole = folder / f"merged-{uuid.uuid4().hex}"
     try:
-        squash([upper, *(layer.path for layer in layers)], lowers, whole)
+        squash([upper, *(layer.path for layer in layers)], lowers, whole, roots=roots)
         yield whole
     finally:
         discard(whole)
 
 
-def squash(sources: Sequence[Path], lowers: Sequence[Path], target: Path, *, copy: bool = False) -> bool:
-    """Make ``target`` so that over ``lowers`` it shows what ``sources`` (topmost first) show there. Blocking.
+def squash(
+    sources: Sequence[Path], lowers: Sequence[Path], target: Path, *, copy: bool = False,
+    roots: Sequence[Parts] = ((),),
+) -> bool:
+    """Make ``target`` so that over ``lowers`` it shows what ``sources`` (topmost first) show there, below ``roots``.
 
     Files are hard links to those of the sources, or with ``copy`` files of their own. False where paths are so long
-    that something is missing. Raises OSError as the host's disk does.
+    that something is missing. Blocking. Raises OSError as the host's disk does.
     """
     target.mkdir(mode=0o700)
-    walk = _Squash(sources, lowers, target, copy=copy)
+    walk = _Squash(sources, lowers, target, roots, copy=copy)
     try:
         return walk.run()
     finally:
@@ -125,10 +130,13 @@ class _Directory:
 
 
 class _Squash:
-    def __init__(self, sources: Sequence[Path], lowers: Sequence[Path], target: Path, *, copy: bool) -> None:
+    def __init__(
+        self, sources: Sequence[Path], lowers: Sequence[Path], target: Path, roots: Sequence[Parts], *, copy: bool
+    ) -> None:
         self._tops = [os.open(source, _DIRECTORY) for source in sources]
         self._out = os.open(target, _DIRECTORY)
         self._below = Below(lowers)
+        self._roots = () if () in roots else tuple(roots)
         self._putter = Copier(self._out) if copy else Linker(self._out)
         self._relock: list[tuple[int, str, int]] = []
         self._complete = True
@@ -165,6 +173,8 @@ class _Squash:
                 fd = self._enter(index, directory.parts)
                 try:
                     for name in os.listdir(fd):  # noqa: PTH208 (a descriptor)
+                        if self._roots and not self._wanted((*directory.parts, name)):
+                            continue
                         self._entry(directory, index, fd, name, out, found)
                 finally:
                     os.close(fd)
@@ -174,6 +184,10 @@ class _Squash:
         finally:
             os.close(out)
         return below
+
+    def _wanted(self, parts: Parts) -> bool:
+        """Whether it lies below a root, or a root below it."""
+        return any(parts[:len(root)] == root[:len(parts)] for root in self._roots)
 
     def _entry(
         self, directory: _Directory, index: int, fd: int, name: str, out: int, found: dict[str, _Directory | None]

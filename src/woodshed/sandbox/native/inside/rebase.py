@@ -89,6 +89,7 @@ def run(plan: dict[str, Any], fds: list[int], privileged: bool) -> NoReturn:
         os.setresgid(0, 0, 0)
         os.setresuid(0, 0, 0)
         syscalls.setns(mntns, syscalls.CLONE_NEWNS)
+        os.open("/", os.O_PATH)  # ours until we end: what the old root has cached is let go of behind everybody's back
         standing = _mounted(proc)
         root = next(ident for ident, _, point in standing if point == b"/")
         flags = os.statvfs("/").f_flag & mounts.ROOT_FLAGS
