@@ -151,6 +151,28 @@ async def test_without_a_fork_server_it_is_a_copy(box: NativeSandbox) -> None:
     assert await out(box, "cat f") == "x\ny\n"
 
 
+async def test_a_root_that_cannot_be_made_harms_nothing(box: NativeSandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the new root is refused the old one stays, nothing of the try is seen in the box, and a copy is made."""
+    set_aside = snapshots.Snapshots._set_aside
+
+    def without_scratch(self: snapshots.Snapshots) -> Layer:
+        layer = set_aside(self)
+        (self._world.folder / "w").rmdir()
+        return layer
+
+    await out(box, "echo x >f")
+    seen = await out(box, "ls /..; cat /proc/self/mountinfo")
+    monkeypatch.setattr(snapshots.Snapshots, "_set_aside", without_scratch)
+    copied = await box.snapshot()
+    monkeypatch.undo()
+    assert await out(box, "ls /..; cat /proc/self/mountinfo") == seen
+    assert box.world.stack.layers == ()
+    assert (copied.layers[0].path / "workspace/f").read_text() == "x\n"
+    exchanged = await box.snapshot()
+    assert box.world.stack.layers == exchanged.layers
+    assert await out(box, "cat f") == "x\n"
+
+
 async def test_a_half_changed_root_ends_the_box(box: NativeSandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the change broke off in the middle the box is given up, and says so; nothing runs in half a root."""
     settle = snapshots.Snapshots._settle

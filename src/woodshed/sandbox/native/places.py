@@ -6,6 +6,7 @@
       <instance>/lock           locked as long as the engine lives
       <instance>/dev            the fork server's /dev template, mounted in its own namespace alone
       <instance>/setup-<n>/     what a setup command left, a layer of later boxes
+      <instance>/layers/<n>/    what snapshots and forks share
       <instance>/<n>/u, w       a box's changes, and overlayfs' scratch
 """
 
