@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import time
+import timeit
 from pathlib import Path
 
 import pytest
@@ -26,6 +28,8 @@ FLAGGED: dict[str, bytes] = {
     "/usr/lib/python3/dist-packages/x.pth": b"import os; os.system('x')\n", "/w/sitecustomize.py": b"",
     "/w/.npmrc": b"registry=https://r\nscript-shell = ./x\n", "/w/.yarnrc.yml": b"yarnPath: .yarn/releases/x.cjs\n",
     "/w/.yarn/releases/x.cjs": b"", "/w/.pnpmfile.cjs": b"", "/w/.pre-commit-config.yaml": b"", "/w/.gdbinit": b"",
+    "/w/.git/modules/a/b/c/d/e/f/g/hooks/x": b"", "/w/.husky/a/b/c/d/e": b"", "/w/.config/systemd/user/x.service": b"",
+    "/w/.idea/runconfigurations/a/b/c/d.xml": b"", "/w/.mcp.json": b"", "/w/.kiro/settings/mcp.json": b"",
     "/w/.git": b"gitdir: ../elsewhere\n", "/w/.gitmodules": b'[submodule "x"]\nupdate = !./run\n',
     "/w/.git/config": FSMONITOR, "/w/bare/config": FSMONITOR, "/w/.git/config.worktree": FSMONITOR,
 }  # fmt: skip
@@ -68,6 +72,32 @@ def test_the_table_in_the_documents_is_the_table() -> None:
     """Every reason that can be given stands in docs/artefacts.md."""
     page = (Path(__file__).parents[2] / "docs" / "artefacts.md").read_text()
     assert [rule.reason for rule in artefacts.RULES if rule.reason not in page] == []
+
+
+@pytest.mark.parametrize(
+    "part", [".git", ".git/hooks", ".claude", ".husky", "site-packages", ".config", "hooks", "\u200c", "a" * 200, "."],
+    ids=ascii)
+def test_a_hostile_path_costs_no_more_than_a_glance(part: str) -> None:
+    """The longest paths that repeat what rules look for are judged in time that grows with their length alone."""
+    short, long = ((f"/{part}" * (size // (len(part.encode()) + 1) - 1) + "/x.toml") for size in (500, 4000))
+
+    def steps(path: str) -> float:
+        return min(timeit.repeat(lambda: artefacts.reason(path, b""), timer=time.thread_time, number=200, repeat=5))
+
+    assert steps(long) < 40 * steps(short)  # eight times, where nothing is quadratic (which would be 64)
+
+
+@pytest.mark.parametrize("content", [
+    b"[a]", b"[a", b'[a "b', b"[a]\n", b" ", b"\\\n", b"x=", b"[alias]x=!y\n", b"=", b"script-shell\t"], ids=ascii)
+def test_a_hostile_content_costs_no_more_than_its_length(content: bytes) -> None:
+    """A megabyte of what makes a parser go back and forth is judged in time that grows with its length alone."""
+    def steps(size: int) -> float:
+        text = content * (size // len(content))
+        return min(timeit.repeat(
+            lambda: [artefacts.reason(f"/w/{name}", text) for name in ("config", ".npmrc", ".git")],
+            timer=time.thread_time, number=1, repeat=3))
+
+    assert steps(1 << 20) < 80 * steps(1 << 16) + 0.05  # sixteen times, where nothing is quadratic (which would be 256)
 
 
 needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="git is missing: apt install git")

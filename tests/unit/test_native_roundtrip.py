@@ -253,3 +253,18 @@ def test_a_capture_survives_what_a_hostile_tree_holds(tmp_path: Path) -> None:
     assert kept["/d/suid"].mode == 0o755
     assert trees.remove(tmp_path / "upper")
     assert not upper.exists()
+
+
+def test_flags_are_bounded_by_what_is_looked_into(tmp_path: Path) -> None:
+    """Configurations too large, or too many to be read, are flagged by name; harmless ones before them are not."""
+    upper = tmp_path / "upper"
+    upper.mkdir()
+    for number in range(20):
+        (upper / f"{number:02}").mkdir()
+        (upper / f"{number:02}" / "config").write_bytes(b"# harmless\n" + bytes(900_000))
+    (upper / "large").mkdir()
+    (upper / "large" / "config").write_bytes(b"# harmless\n" + bytes(2_000_000))
+    (upper / ".envrc").symlink_to("elsewhere")
+    changes = capture(upper, [], ["/"], Limits(), MemoryBlobs())
+    flagged = [flag.partition(": ")[0] for flag in changes.flagged]
+    assert flagged == ["/.envrc", *(f"/{number:02}/config" for number in range(9, 20)), "/large/config"]

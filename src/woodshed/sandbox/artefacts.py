@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 LARGEST = 1 << 20
@@ -22,11 +22,17 @@ Inspect = Callable[[str], str | None]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Which paths, and why. Without ``inspect`` the name is enough."""
+    """Which paths, and why. Without ``inspect`` the name is enough.
+
+    ``pattern`` is of the last parts of a path, four at most, and within the directory ``within`` if there is one; or
+    the file lies anywhere ``under`` a directory. So a path of four thousand bytes costs no more than a short one.
+    """
 
     pattern: str
     reason: str
     inspect: Inspect | None = None
+    within: str = ""
+    under: tuple[str, ...] = ()
 
     def why(self, content: bytes | None) -> str | None:
         """The reason to flag a file of this ``content``; None for a content means that it is too large to be read."""
@@ -40,7 +46,7 @@ class Rule:
 
 # -- contents ----------------------------------------------------------------------------------------------------------
 
-_SECTION = re.compile(r'\s*\[\s*([\w.-]+)(?:\s+"((?:[^"\\]|\\.)*)")?\s*\]\s*(.*)', re.DOTALL)
+_SECTION = re.compile(r'\s*\[\s*([\w.-]+)(?:\s+"((?:[^"\\]|\\.)*)")?\s*\]\s*', re.DOTALL)
 _ASSIGNED = re.compile(r"\s*([A-Za-z][\w-]*)\s*(?:=\s*(.*))?")
 # git-config(1): the variables whose value is a command, a program, or more configuration. ``*`` is any subsection.
 _GIT_KEYS = frozenset("""
@@ -60,11 +66,11 @@ def _git(text: str) -> str | None:
     """The first variable of a git configuration that makes git run something. Lines end at a newline alone."""
     section = subsection = ""
     for line in re.sub(r"\\\r?\n", "", text.lstrip("\ufeff")).split("\n"):
-        rest = line
-        while header := _SECTION.match(rest):  # several may stand on one line
+        at = 0
+        while header := _SECTION.match(line, at):  # several may stand on one line
             section, _, dotted = header[1].lower().partition(".")
-            subsection, rest = header[2] or dotted, header[3]
-        if not section or not (assigned := _ASSIGNED.match(rest)):
+            subsection, at = header[2] or dotted, header.end()
+        if not section or not (assigned := _ASSIGNED.match(line, at)):
             continue
         name = f"{section}.{'*.' if subsection else ''}{assigned[1].lower()}"
         if _runs(section, name, (assigned[2] or "").replace('"', "").strip()):
@@ -111,39 +117,39 @@ def _pth(text: str) -> str | None:
 # -- the table ---------------------------------------------------------------------------------------------------------
 
 RULES = (
-    Rule(r"\.git/(.+/)?hooks/[^/]+(?<!\.sample)", "git runs it as a hook"),
+    Rule(r"hooks/[^/]+(?<!\.sample)", "git runs it as a hook", within=".git"),
     Rule(r"config(\.worktree)?|\.gitconfig", "git configuration that runs something", _git),
     Rule(r"\.gitmodules", "git submodule that runs something", _git),
     Rule(r"\.git", "a file in the place of a repository", _gitfile),
-    Rule(r"\.git/(.+/)?commondir", "leads git to another repository"),
-    Rule(r"\.husky/.+|\.?lefthook(-local)?\.ya?ml|\.pre-commit-config\.yaml",
-         "run at a commit where hooks are installed"),
+    Rule(r"commondir", "leads git to another repository", within=".git"),
+    Rule(r"\.?lefthook(-local)?\.ya?ml|\.pre-commit-config\.yaml",
+         "run at a commit where hooks are installed", under=(".husky",)),
     Rule(r"\.vscode/(tasks|settings|launch|mcp)\.json|[^/]+\.code-workspace",
          "an editor's tasks and programs (VS Code)"),
     Rule(r"\.zed/(tasks|settings|debug)\.json", "an editor's tasks and programs (Zed)"),
-    Rule(r"\.idea/(workspace|watchertasks|startup|externaltools|misc)\.xml|\.idea/runconfigurations/.+"
-         r"|\.run/[^/]+\.run\.xml", "an editor's run configurations and file watchers (JetBrains)"),
-    Rule(r"\.devcontainer/.+|\.devcontainer\.json", "run where a development container is opened"),
+    Rule(r"\.idea/(workspace|watchertasks|startup|externaltools|misc)\.xml|\.run/[^/]+\.run\.xml",
+         "an editor's run configurations and file watchers (JetBrains)", under=(".idea/runconfigurations",)),
+    Rule(r"\.devcontainer\.json", "run where a development container is opened", under=(".devcontainer",)),
     Rule(r"\.(exrc|vimrc|gvimrc|nvimrc|nvim\.lua|lvimrc)|\.dir-locals(-2)?\.el",
          "an editor's local commands (Vim, Emacs)"),
-    Rule(r"\.envrc|\.?mise(\.local)?\.toml|\.config/mise/.+", "run on entering the folder (direnv, mise)"),
-    Rule(r"\.(bashrc|bash_profile|bash_login|bash_logout|profile|zshrc|zshenv|zprofile|zlogin|zlogout|kshrc)"
-         r"|\.config/fish/.+", "run at the start of a shell"),
+    Rule(r"\.envrc|\.?mise(\.local)?\.toml", "run on entering the folder (direnv, mise)", under=(".config/mise",)),
+    Rule(r"\.(bashrc|bash_profile|bash_login|bash_logout|profile|zshrc|zshenv|zprofile|zlogin|zlogout|kshrc)",
+         "run at the start of a shell", under=(".config/fish",)),
     Rule(r"\.ssh/(rc|config|authorized_keys|environment)", "read by ssh: commands and keys"),
-    Rule(r"\.config/(autostart|systemd)/.+", "started at login"),
-    Rule(r"\.mcp\.json|\.(cursor|claude|gemini|codex|vscode|roo|kiro)/(.+/)?(mcp|hooks|settings|settings\.local|config)"
-         r"\.(json|toml)|\.claude/hooks/.+", "an agent's servers and hooks"),
-    Rule(r"(.*/)?(site|dist)-packages/[^/]+\.pth", "run at the start of every Python", _pth),
+    Rule(r"", "started at login", under=(".config/autostart", ".config/systemd")),
+    Rule(r"\.mcp\.json|\.(cursor|claude|gemini|codex|roo|kiro)/([^/]+/)?(mcp|hooks|settings|settings\.local|config)"
+         r"\.(json|toml)", "an agent's servers and hooks", under=(".claude/hooks",)),
+    Rule(r"(site|dist)-packages/[^/]+\.pth", "run at the start of every Python", _pth),
     Rule(r"(sitecustomize|usercustomize)\.py|\.pdbrc", "run at the start of every Python, or of its debugger"),
     Rule(r"\.npmrc", "npm configuration that runs something",
          _lines("script-shell", "node-options", "git", "shell", "editor", "viewer", "browser", "init-module",
                 "globalconfig", "userconfig", "onload-script")),
     Rule(r"\.yarnrc|\.yarnrc\.yml", "yarn configuration that runs something",
          _lines("yarn-path", "yarnPath", "plugins", "yarn-offline-mirror-script", "unsafeHttpWhitelist")),
-    Rule(r"\.yarn/(releases|plugins)/.+|\.?pnpmfile\.c?js", "run by yarn or pnpm at every install"),
+    Rule(r"\.?pnpmfile\.c?js", "run by yarn or pnpm at every install", under=(".yarn/releases", ".yarn/plugins")),
     Rule(r"\.cargo/config(\.toml)?", "cargo configuration: wrappers, linkers, runners"),
-    Rule(r"\.mvn/(extensions\.xml|jvm\.config|maven\.config|wrapper/.+)",
-         "read by Maven: extensions and a JVM's agents"),
+    Rule(r"\.mvn/(extensions\.xml|jvm\.config|maven\.config)",
+         "read by Maven: extensions and a JVM's agents", under=(".mvn/wrapper",)),
     Rule(r"\.bazelrc", "read by Bazel: commands of its own"),
     Rule(r"\.gdbinit|\.lldbinit|\.rprofile|\.irbrc|\.pryrc", "run at the start of a debugger or an interpreter"),
 )
@@ -159,6 +165,7 @@ _BARE = frozenset((
 """Last parts, without a leading dot, that a rule knows; all else that is flagged has a dot at the start of a part."""
 _SUFFIXES = (".pth", ".code-workspace")
 
+_PARTS = 4
 _COMPILED = [(re.compile(rf"(?:.*/)?(?:{rule.pattern})", re.DOTALL), rule) for rule in RULES]
 # git's utf8.c, next_hfs_char(): code points that HFS+ leaves out of a name when it compares.
 _IGNORED = dict.fromkeys((
@@ -169,8 +176,15 @@ _ODD = re.compile(r"[^\x20-\x7e]|[~:]|[ .](?:/|$)")
 
 
 def reason(path: str, content: bytes | None) -> str | None:
-    """Why a file at ``path`` (absolute) is flagged; ``content`` is None where it is larger than :data:`LARGEST`."""
-    return next((why for rule in rules_of(path) if (why := rule.why(content)) is not None), None)
+    """Why a file at ``path`` (absolute) is flagged; ``content`` is None where it is too large to be looked into."""
+    return judged(rules_of(path), content)
+
+
+def judged(rules: Sequence[Rule], content: bytes | None) -> str | None:
+    """Why a file of this ``content`` is flagged, of ``rules`` that its name falls under."""
+    if content is not None and len(content) > LARGEST:
+        content = None
+    return next((why for rule in rules if (why := rule.why(content)) is not None), None)
 
 
 def rules_of(path: str) -> list[Rule]:
@@ -180,8 +194,10 @@ def rules_of(path: str) -> list[Rule]:
         lowered = fold(path)
     if "/." not in lowered and lowered.rpartition("/")[2] not in _BARE and not lowered.endswith(_SUFFIXES):
         return []
-    lowered = lowered.lstrip("/")
-    return [rule for pattern, rule in _COMPILED if pattern.fullmatch(lowered)]
+    tail = "/".join(lowered.rsplit("/", _PARTS)[-_PARTS:])
+    return [rule for pattern, rule in _COMPILED
+            if (pattern.fullmatch(tail) and (not rule.within or f"/{rule.within}/" in lowered))
+            or any(f"/{place}/" in lowered for place in rule.under)]
 
 
 def link_reason(path: str) -> str | None:

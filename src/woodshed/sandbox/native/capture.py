@@ -27,6 +27,8 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _LONGEST = 4000
 """Bytes of a path; the kernel takes 4,095 (PATH_MAX). What is deeper is refused."""
 _WHOLE = 1 << 20
+_LOOKS = 8 << 20
+"""Bytes of files that a tool of the host might run that are looked into; then the name is enough to be flagged."""
 _SPECIAL = {stat.S_IFIFO: "fifo", stat.S_IFSOCK: "socket", stat.S_IFCHR: "device", stat.S_IFBLK: "device"}
 _BITS = ((stat.S_ISUID, "setuid"), (stat.S_ISGID, "setgid"), (stat.S_ISVTX, "sticky"))
 
@@ -79,6 +81,7 @@ class _Walk:
         self.changes: list[Change] = []
         self.refused: list[str] = []
         self.flagged: list[str] = []
+        self._looks_left = _LOOKS
         self.over: str | None = None
 
     def close(self) -> None:
@@ -206,8 +209,16 @@ class _Walk:
             os.close(fd)
         self._bytes_left -= size
         self._emit(parts, ChangeKind.FILE, mode=info.st_mode & 0o777, size=size, sha256=sha256)
-        path = self.changes[-1].path
-        if (why := artefacts.reason(path, data)) is not None:
+        self._flag(self.changes[-1].path, data)
+
+    def _flag(self, path: str, data: bytes | None) -> None:
+        rules = artefacts.rules_of(path)
+        if not rules:
+            return
+        if data is not None:
+            self._looks_left -= len(data)
+        why = artefacts.judged(rules, data if self._looks_left >= 0 else None)
+        if why is not None:
             self.flagged.append(f"{path}: {why}")
 
     def _large(self, fd: int, size: int) -> tuple[int, str]:
