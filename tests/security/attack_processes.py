@@ -78,15 +78,10 @@ for pid in filter(str.isdigit, os.listdir("/proc")):
         pass
 """
 PRIORITY = 'os.sched_setscheduler(1, os.SCHED_IDLE, os.sched_param(0)); hit("the first process runs last")'
-WRITABLE = """
-for name, value in (("oom_score_adj", "900"), ("timerslack_ns", "4000000000"), ("coredump_filter", "0"),
-                    ("autogroup", "19"), ("comm", "mine"), ("clear_refs", "1"), ("setgroups", "deny")):
-    try:
-        with open(f"/proc/1/{name}", "w") as file:
-            file.write(value)
-    except OSError:
-        continue
-    hit(name)
+FIRST_TO_GO = """
+with open("/proc/1/oom_score_adj", "w") as file:
+    file.write("900")
+hit(open("/proc/1/oom_score_adj").read().strip() == "900" and "the first process is killed first")
 """
 LIMITED = "import resource; resource.prlimit(1, resource.RLIMIT_CPU, (1, 1)); hit('a limit on the first process')"
 
@@ -104,14 +99,19 @@ async def _stop_everything(scene: Scene) -> str | None:
     box = await scene.box()
     await box.start(["python3", "-c", "import os, signal\nwhile True:\n    try: os.kill(-1, signal.SIGSTOP)\n"
                                       "    except ProcessLookupError: pass"])
+    freed: list[int] = []
+    look = link.children
+
+    def looking(pid: int) -> list[int]:
+        freed.append(pid)
+        return look(pid)
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(link, "_PATIENCE_S", 0.3)
-        freed = 0
+        patch.setattr(link, "children", looking)
         with suppress(TimeoutError):
-            for _ in range(1000):  # about one in ten meets the moment, and is freed unless the defence is off
-                freed += (await asyncio.wait_for(box.exec("true", timeout_s=0.05), 1)).seconds > 0.35
-                if freed == 2:
-                    break
+            while len(freed) < 3:  # about one in ten meets the moment
+                await asyncio.wait_for(box.exec("true", timeout_s=0.05), 2)
         try:
             await asyncio.wait_for(box.kill_all(), 3)
         except TimeoutError:
@@ -357,7 +357,8 @@ ATTACKS = (
     Attack(4, "processes of the host", SEEN, ((Patch(
         'syscalls.mount("proc", "proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)',
         'syscalls.mount("/proc", "proc", None, MS_BIND | 16384)'),),)),
-    Attack(4, "files of the first process", WRITABLE, (DUMPABLE,)),
+    Attack(4, "the first process as the first to go", FIRST_TO_GO, ((*DUMPABLE, Patch(
+        '    syscalls.mount("/dev/null", "/proc/1/oom_score_adj", None, MS_BIND)\n')),)),
     Attack(4, "the first process's turn", PRIORITY, (MORE_CAPABILITIES,)),
     Attack(4, "a limit on the first process", LIMITED, ((Patch(
         "    code += _when(_PRLIMIT[column], [_argument(0), *_when(0, [_ret(_ALLOW)]), _ret(refuse)])\n"),),)),
@@ -403,8 +404,8 @@ ATTACKS = (
     Attack(15, "endless arguments", act=_endless_arguments, defences=((
         Patch("        except Exception as error:\n            # Whatever a caller sends",
               "        except EOFError as error:\n            # Whatever a caller sends"),
-        Patch("        except Exception as error:\n            _complain(error, fds[-1] if fds else 2)",
-              "        except EOFError as error:\n            _complain(error, fds[-1] if fds else 2)")),)),
+        Patch("        except Exception as error:\n            _complain(error, _stderr(message, fds))",
+              "        except EOFError as error:\n            _complain(error, _stderr(message, fds))")),)),
     # 17: variables for others
     Attack(17, "variables for the engine's own programs", act=_variables_for_the_engine, defences=((Swap(
         f"{NATIVE}.forkserver", "subprocess", LAX_PROCESS),),)),
