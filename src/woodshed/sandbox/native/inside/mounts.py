@@ -164,3 +164,6 @@ def _mask_proc() -> None:
     syscalls.mount(None, "/proc/sys", None, MS_BIND | MS_REMOUNT | MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC)
     for name in _MASKED:
         syscalls.mount("/dev/null", f"/proc/{name}", None, MS_BIND)
+    # Where the host's root is a container's, these files of ours are the box's root's; but who is killed first when
+    # memory runs out is not the box's to say.
+    syscalls.mount("/dev/null", "/proc/1/oom_score_adj", None, MS_BIND)
