@@ -39,6 +39,11 @@ def expand(word: str, variables: Mapping[str, str], escape: str = "\\") -> str:
     return _Lexer(word, variables, escape).run()
 
 
+def expand_document(text: str, variables: Mapping[str, str]) -> str:
+    """A here-document with its variables put in: quotes are text, and a backslash only escapes ``$`` and itself."""
+    return _Lexer(text, variables, "\\").document()
+
+
 class _Lexer:
     def __init__(self, text: str, variables: Mapping[str, str], escape: str) -> None:
         self._text, self._variables, self._escape = text, variables, escape
@@ -63,6 +68,19 @@ class _Lexer:
                 out += char
         if end:
             raise Unreadable(f"a ${{ without its }} in {self._text!r}")
+        return out
+
+    def document(self) -> str:
+        """Everything, as a shell reads a here-document."""
+        out = ""
+        while self._at < len(self._text):
+            char = self._take()
+            if char == "$":
+                out += self._variable()
+            elif char == self._escape and self._text[self._at:self._at + 1] in ("$", self._escape):
+                out += self._take()
+            else:
+                out += char
         return out
 
     def _take(self) -> str:

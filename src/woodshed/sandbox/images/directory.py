@@ -15,7 +15,8 @@ ENV = {
     "USER": "root",
     "LANG": "C.UTF-8",
 }
-_MOUNT_POINTS = {"dev": 0o755, "proc": 0o555, "root": 0o700, "tmp": 0o1777}
+MOUNT_POINTS = {"dev": 0o755, "proc": 0o555, "root": 0o700, "tmp": 0o1777}
+"""What a sandbox mounts on, and the home of its user."""
 
 
 def root_of(image: str, home: Path) -> Path:
@@ -46,7 +47,7 @@ def shell(root: Path) -> str:
 def missing(root: Path) -> Plan:
     """The mount points a sandbox needs and ``root`` lacks."""
     plan: Plan = {}
-    for name, mode in _MOUNT_POINTS.items():
+    for name, mode in MOUNT_POINTS.items():
         if not (root / name).is_dir():
             place(plan, name, Entry("directory", mode))
     return plan

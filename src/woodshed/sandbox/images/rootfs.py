@@ -21,7 +21,9 @@ class Rootfs:
 
     ``digest`` is ``sha256:`` and hex, and covers every lower layer and the identity of what is bound. ``lowers`` are
     overlay lower directories, topmost first. ``env`` is the image's own environment: an EnvironmentSpec adds to it.
-    ``shell`` is ``/bin/bash`` where there is one, else ``/bin/sh``.
+    ``shell`` is ``/bin/bash`` where there is one, else ``/bin/sh``. ``workdir`` and ``user`` are the image's own; what
+    a task says wins. ``own_tmp``: /tmp and /run are the image's, on disk, for images have files there. ``building``: it
+    is for a step of a Dockerfile.
     """
 
     digest: str
@@ -29,3 +31,7 @@ class Rootfs:
     binds: tuple[Bind, ...]
     env: Mapping[str, str]
     shell: str
+    workdir: str = "/"
+    user: str = ""
+    own_tmp: bool = False
+    building: bool = False

@@ -5,13 +5,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Hashable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
-from woodshed.errors import Cause, ImageFault, Unsupported, UsageError, boundary
+from woodshed.errors import Cause, ImageFault, Unsupported, boundary
 from woodshed.model import EnvironmentSpec
-from woodshed.sandbox.images import directory, host, pip, tree, upload, venv
+from woodshed.sandbox.images import container, directory, host, pip, tree, unpack, upload, venv
 from woodshed.sandbox.images.build import Builder, build_wheel
+from woodshed.sandbox.images.crossing import Crossing
+from woodshed.sandbox.images.kinds import BUILDING, Containers
 from woodshed.sandbox.images.layers import Layers
 from woodshed.sandbox.images.python import Interpreter, find
 from woodshed.sandbox.images.requirement import BASE, Pin, key, parse
@@ -24,16 +27,20 @@ _TOOLS = ("pip", "pytest")
 _MOST_BUILDS = 50
 _Root = tuple[tuple[Path, ...], tuple[Bind, ...], str]
 """Lower layers, binds, and the identity of what is not a layer of ours."""
+_Base = tuple[_Root, tree.Plan, Rootfs]
+"""A root, what it lacks, and a Rootfs with everything that does not depend on uploads."""
 
 
 class Images:
     """Prepares root file systems under ``home``; any number of threads and processes may share one home.
 
-    ``build`` makes wheels of source distributions inside a sandbox; without it they are refused.
+    ``build`` makes wheels of source distributions inside a sandbox; without it they are refused. ``crossing`` leads to
+    sandboxes in which layers are unpacked and Dockerfiles built; without it only images that are here can be prepared.
     """
 
-    def __init__(self, home: Path, build: Builder | None = None) -> None:
+    def __init__(self, home: Path, build: Builder | None = None, crossing: Crossing | None = None) -> None:
         self.layers = Layers(home)
+        self.containers = Containers(self.layers, crossing)
         self._home, self._build = home.absolute(), build
         self._ready: dict[Hashable, Rootfs] = {}
         self._guard = threading.Lock()
@@ -46,7 +53,7 @@ class Images:
 
         An upload's source is read once per process: later changes on disk are seen by later processes only.
         Raises UsageError for a bad declaration, ImageFault and EnvironmentFault for what could not be made,
-        Unsupported for requirements of a ``dir:`` image.
+        Unsupported for requirements with another image than ``host``.
         """
         wanted = (spec.image, spec.requirements, spec.uploads)
         if ready := self._ready.get(wanted):
@@ -68,25 +75,34 @@ class Images:
         self.layers.close()
 
     def _prepare(self, spec: EnvironmentSpec) -> Rootfs:
-        if spec.image == "host":
-            root, env, shell = self._host(parse(spec.requirements)), host.ENV, host.shell()
-            missing: tree.Plan = {}
-        elif spec.image.startswith("dir:"):
-            if spec.requirements:
-                raise Unsupported("requirements with a 'dir:' image: install them into the directory, or use 'host'")
-            path = directory.root_of(spec.image, self._home)
-            root = ((path,), (), directory.manifest(path))
-            env, shell, missing = directory.ENV, directory.shell(path), directory.missing(path)
-        else:
-            raise UsageError(f"unknown image {spec.image!r}", field="image",
-                             remedy="Known are 'host' and 'dir:PATH' (an unpacked root directory).")
-        lowers, binds, identity = root
+        if spec.requirements and spec.image != "host":
+            raise Unsupported(f"requirements with the image {spec.image}: install them into it, or use 'host'")
+        (lowers, binds, identity), missing, like = self._base(spec)
         plan = missing | upload.plan_uploads(spec.uploads, lowers, binds)
         if plan:
             lowers = (self._layer(plan), *lowers)
         names = [layer.name for layer in lowers if layer.parent == self.layers.root]
-        digest = "sha256:" + key(FORMAT, spec.image.partition(":")[0], identity, *names)
-        return Rootfs(digest, lowers, binds, MappingProxyType(env), shell)
+        digest = "sha256:" + key(FORMAT, like.digest, identity, *names)
+        return replace(like, digest=digest, lowers=lowers, binds=binds)
+
+    def _base(self, spec: EnvironmentSpec) -> _Base:
+        if spec.image == "host":
+            host_root = self._host(parse(spec.requirements))
+            return host_root, {}, Rootfs("host", (), (), MappingProxyType(host.ENV), host.shell())
+        if spec.image.startswith("dir:"):
+            path = directory.root_of(spec.image, self._home)
+            root = ((path,), (), directory.manifest(path))
+            like = Rootfs("dir", (), (), MappingProxyType(directory.ENV), directory.shell(path))
+            return root, directory.missing(path), like
+        if spec.image == unpack.EMPTY:
+            like = Rootfs("scratch", (), (), MappingProxyType(directory.ENV), "/bin/sh", own_tmp=True)
+            return ((), (), ""), container.mount_points(()), like
+        image = self.containers.get(spec.image)
+        lowers = tuple(self.layers.path(layer) for layer in image.layers)
+        env = MappingProxyType({**directory.ENV, **image.config.env})
+        like = Rootfs("container", (), (), env, container.shell(lowers), image.config.workdir, image.config.user,
+                      own_tmp=True, building=spec.image.startswith(BUILDING))
+        return (lowers, (), key(FORMAT, repr(sorted(env.items())))), container.mount_points(lowers), like
 
     def _layer(self, plan: tree.Plan) -> Path:
         return self.layers.make(tree.digest(plan), lambda root: tree.digest(plan, root))

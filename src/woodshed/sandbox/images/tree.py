@@ -11,6 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from woodshed.errors import UsageError
+from woodshed.sandbox.images.view import View
 
 EPOCH_S = 1_577_836_800
 """Every planned file has this mtime (2020-01-01): equal content gives equal layers. Zip refuses times before 1980."""
@@ -123,29 +124,4 @@ def landing(path: str, roots: tuple[Path, ...]) -> str:
 
     The last component need not exist. Raises UsageError for a loop of links.
     """
-    todo, done, links = list(reversed(PurePosixPath(path).parts[1:])), PurePosixPath("/"), 0
-    while todo:
-        part = todo.pop()
-        if part == "..":
-            done = done.parent
-            continue
-        step = done / part
-        if (to := _link_at(str(step), roots)) is None:
-            done = step
-            continue
-        links += 1
-        if links > 40:
-            raise UsageError(f"{path} runs in a circle of links")
-        done = PurePosixPath("/") if to.startswith("/") else done
-        todo.extend(part for part in reversed(PurePosixPath(to).parts) if part != "/")
-    return str(done)
-
-
-def _link_at(path: str, roots: tuple[Path, ...]) -> str | None:
-    for root in roots:
-        try:
-            info = (root / path.lstrip("/")).lstat()
-        except OSError:
-            continue
-        return str((root / path.lstrip("/")).readlink()) if stat.S_ISLNK(info.st_mode) else None
-    return None
+    return View(roots).land(path)

@@ -99,10 +99,11 @@ def build(plan: dict[str, Any], fds: Sequence[int]) -> None:
         syscalls.attach(fd, target)
     syscalls.attach(dev, "/dev")
     syscalls.mount("devpts", "/dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, _TERMINALS)
-    for target, size_kb in (("/dev/shm", plan["shm_kb"]), ("/tmp", plan["tmp_kb"])):
+    own = plan.get("own_tmp")  # the image's, on disk
+    for target, size_kb in (("/dev/shm", plan["shm_kb"]), *(() if own else (("/tmp", plan["tmp_kb"]),))):
         options = f"mode=1777,size={size_kb}k,nr_inodes={plan['files']}"
         syscalls.mount("tmpfs", target, "tmpfs", MS_NOSUID | MS_NODEV, options)
-    if os.path.isdir("/run"):
+    if os.path.isdir("/run") and not own:
         syscalls.mount("tmpfs", "/run", "tmpfs", MS_NOSUID | MS_NODEV, "mode=755,size=4m,nr_inodes=1k")
     for target in plan.get("read_only", ()):
         _seal(target)

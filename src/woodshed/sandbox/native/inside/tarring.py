@@ -73,13 +73,13 @@ def _header(name: bytes, info: os.stat_result, kind: bytes, size: int, target: b
         extended[b"size"] = b"%d" % size
     before = b""
     if extended:
-        records = b"".join(_record(key, value) for key, value in extended.items())
+        records = b"".join(record(key, value) for key, value in extended.items())
         before = _block(b"././@PaxHeader", 0o644, len(records), 0, b"x", b"") + records + bytes(-len(records) % _BLOCK)
     mtime = min(max(0, int(info.st_mtime)), (1 << 33) - 1)
     return before + _block(name[:100], info.st_mode & 0o777, 0 if size >= 1 << 33 else size, mtime, kind, target[:100])
 
 
-def _record(key: bytes, value: bytes) -> bytes:
+def record(key: bytes, value: bytes) -> bytes:
     """``LENGTH KEY=VALUE\\n``, where the length counts itself."""
     bare = len(key) + len(value) + 3
     length = bare + len(str(bare))
@@ -255,6 +255,7 @@ def _bounded(value: int) -> int:
 
 
 def decimal(field: bytes) -> int:
+    """Digits of pax. Raises Refused."""
     if not field.isdigit() or len(field) > 18:
         raise Refused("the archive is malformed: a size that is none")
     return int(field)
