@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterable
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
+from woodshed.model.network import NetworkPolicy
 from woodshed.model.record import Record
 
 Access = Literal["hidden", "read", "write"]
@@ -29,6 +30,13 @@ class Limits(Record):
     wall_s: float | None = Field(default=None, gt=0, description="life of the sandbox; then it ends")
     output_bytes: int = Field(default=1_000_000, gt=0, description="kept of each stream of one exec")
     spool_bytes: int = Field(default=0, ge=0, description="of each longer stream, kept on the host's disk")
+
+    def within(self, bounds: Limits) -> Limits:
+        """These limits, each no wider than in ``bounds`` where that says something else than its default."""
+        said = bounds.model_dump(exclude_defaults=True)
+        mine = {name: getattr(self, name) for name in said}
+        narrower = {name: bound for name, bound in said.items() if mine[name] is None or bound < mine[name]}
+        return self.model_copy(update=narrower)
 
     @field_validator("open_files")
     @classmethod
@@ -100,9 +108,10 @@ class SandboxPolicy(Record):
     ``env`` is set, and ``env_drop`` left out, of what image and task declare; a single exec may still set its own.
     ``noexec``: what can be written cannot be executed or mapped as code, and the image's programs and libraries cannot
     be written. None: exactly where ``commands.allow`` is given. ``privileges``: of user 0; other users have none.
+    ``network`` may be given as False, which is the same as no rules: none but the sandbox's own loopback.
     """
 
-    network: bool = False
+    network: NetworkPolicy = NetworkPolicy()
     limits: Limits = Limits()
     directories: tuple[DirectoryRule, ...] = ()
     commands: CommandSet = CommandSet()
@@ -110,6 +119,13 @@ class SandboxPolicy(Record):
     env_drop: tuple[str, ...] = ()
     noexec: bool | None = None
     privileges: Literal["default", "none"] = "default"
+
+    @field_validator("network", mode="before")
+    @classmethod
+    def _hosts(cls, network: Any) -> Any:
+        if network is True:
+            raise ValueError("network = true names no host: write a [[network.rules]] for each, or one for host = '*'")
+        return NetworkPolicy() if network is False else network
 
     @field_validator("directories")
     @classmethod
@@ -130,10 +146,13 @@ class SandboxPolicy(Record):
 
     @field_validator("env")
     @classmethod
-    def _variables(cls, env: dict[str, str]) -> dict[str, str]:
+    def _variables(cls, env: dict[str, str], info: ValidationInfo) -> dict[str, str]:
         _check_variables(env)
         if odd := [name for name, value in env.items() if "\0" in value]:
             raise ValueError(f"the value of {odd[0]!r} holds a NUL")
+        network = info.data.get("network")
+        if network is not None and (both := sorted(network.secret_names & set(env))):
+            raise ValueError(f"{both[0]!r} is set by a secret of network too")
         return env
 
     @field_validator("env_drop")

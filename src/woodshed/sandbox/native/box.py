@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
 from woodshed.sandbox.native import policy as policies
 from woodshed.sandbox.native.commands import Commands
+from woodshed.sandbox.native.egress import Network
 from woodshed.sandbox.native.files import Files
 from woodshed.sandbox.native.link import Link, World
 from woodshed.sandbox.native.meter import Meter
@@ -34,12 +36,15 @@ class NativeSandbox:
         self._commands = commands = Commands(world, self.link)
         self.exec, self.start, self.pty, self.kill_all = commands.exec, commands.start, commands.pty, commands.kill_all
         self.session = Sessions(commands).session
-        files, transfer, meter = Files(world, self.link), Transfer(world, self.link), Meter(world, self.link)
+        self._files = files = Files(world, self.link)
+        transfer, meter = Transfer(world, self.link), Meter(world, self.link)
         self.read, self.write, self.list, self.stat = files.read, files.write, files.list, files.stat
         self.changes, self.upload = files.changes, transfer.upload
         self.download, self.upload_tar = transfer.download, transfer.upload_tar
         self.download_tar, self.watch = transfer.download_tar, transfer.watch
         self._snapshots, self._meter = snapshots, meter
+        self.network: Network | None = None
+        """By its policy; set before its first process is asked for."""
         self.stats, self.freeze, self.thaw = meter.stats, meter.freeze, meter.thaw
 
     @property
@@ -52,6 +57,11 @@ class NativeSandbox:
         """What its policy does not hold though it may look so, a sentence each."""
         return (*policies.notes(self.world.policy), *self.link.notes)
 
+    def on_decision(self, tell: Callable[[Mapping[str, Any]], None]) -> None:
+        """See :meth:`woodshed.interfaces.Governed.on_decision`."""
+        if self.network is not None:
+            self.network.egress.decisions.listen(tell)
+
     @property
     def alive(self) -> bool:
         """Whether its first process runs, as far as is known."""
@@ -60,6 +70,8 @@ class NativeSandbox:
     async def opened(self) -> None:
         """Wait until it serves. Raises SandboxDied with its reason where it never will."""
         await self.link.opened()
+        if self.network is not None:
+            await self.network.introduce(self._files)
 
     async def snapshot(self) -> NativeSnapshot:
         """Its files as they are now; the sandbox goes on from there. Raises SandboxDied, EnvironmentFault."""

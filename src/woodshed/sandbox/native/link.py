@@ -24,7 +24,7 @@ from woodshed.sandbox.native.layers import Stack
 
 Reply = tuple[wire.Message, list[int]]
 
-_STARTS = frozenset({"exec", "pty", "unpack", "untar", "place"})
+_STARTS = frozenset({"exec", "pty", "unpack", "untar", "place", "layer"})
 _PATIENCE_S = 3.0
 """How long PID 1 may be silent when it is to end processes; its own limit for a tree is two thirds of it."""
 
@@ -68,8 +68,12 @@ class Link:
         self.pid, self.pidfd = -1, -1
         self.running: dict[int, list[str]] = {}
         """Commands that have not ended, by id, with the limits reached meanwhile: their answers' ``hits``."""
+        self.shells: dict[int, range] = {}
+        """Of those that are a session's shell: the marks of what they run."""
         self.busy: Callable[[], None] = _nothing
         """Called when one starts."""
+        self.doors: Callable[[list[int]], None] = _close_all
+        """Takes the descriptors of the sockets at which what the box sends arrives: see inside/networks.py."""
         self._loop = asyncio.get_running_loop()
         self._waiting: dict[int, asyncio.Future[Reply]] = {}
         self._last_id = 0
@@ -98,6 +102,8 @@ class Link:
             message["id"] = self.next_id()
         if message["op"] in _STARTS:
             self.running[message["id"]] = []
+            if "marks" in message:
+                self.shells[message["id"]] = range(message["id"] + 1, message["id"] + message["marks"] + 1)
             self.busy()
         future: asyncio.Future[Reply] = self._loop.create_future()
         self._waiting[message["id"]] = future
@@ -169,9 +175,12 @@ class Link:
                 self._waiting[message["id"]] = self._loop.create_future()
             waiting.set_result((message, fds))
             return
-        if "pid" in message and fds and self.pidfd < 0:
+        if "pid" in message and len(fds) > message["doors"] and self.pidfd < 0:
             self.pid, self.pidfd = message["pid"], fds.pop(0)
             resolve(self._born)
+            if fds:
+                self.doors(fds)
+                return
         elif "pid" in message:
             # The kernel drops descriptors where we have no room for them. PID 1 sees the end of ours and ends.
             self.reason = "this process may open no more files (ulimit -n)"
@@ -250,6 +259,11 @@ class Link:
 
 def _nothing() -> None:
     pass
+
+
+def _close_all(fds: list[int]) -> None:
+    for fd in fds:
+        os.close(fd)
 
 
 def children(pid: int) -> list[int]:

@@ -1,8 +1,11 @@
-"""Network namespaces of boxes: a loopback and nothing else. One that its box left untouched serves another.
+"""Network namespaces of boxes: a loopback, and by policy doors to the engine. One left untouched serves another box.
 
 The kernel's making and unmaking of one is about a fifth of what a box costs. A namespace comes back only when no
 process of its box lives, no socket of it is left anywhere, its loopback has carried nothing and no counter moved: then
 nothing in it can tell what was done there. It belongs to the fork server's user namespace: no box has a right over it.
+
+Where a policy gives a box a network, every IPv4 address is one of its own loopback's, and what is sent anywhere arrives
+at sockets made here, before anything runs in the box, which the engine serves. IPv6 has no route but to itself.
 """
 # ruff: noqa: PTH123
 # (This process stays small: neither pathlib nor contextlib is loaded in it.)
@@ -14,12 +17,15 @@ import os
 import select
 import socket
 import struct
+from collections.abc import Sequence
 
 from woodshed.sandbox.native.inside import syscalls
 
 _MOST = 16
 """Namespaces followed; those of further boxes end with them. Each costs the server two descriptors."""
 # The box's root has no CAP_NET_BIND_SERVICE here, yet every port below is the box's own.
+_BACKLOG = 128
+"""Connections that wait to be accepted, on each port."""
 _PORTS = "/proc/sys/net/ipv4/ip_unprivileged_port_start"
 
 
@@ -68,6 +74,37 @@ class Networks:
         for pidfd, _ in ended.poll(0):
             self._free.append(self._lent.pop(pidfd))
             os.close(pidfd)
+
+
+def doors(ports: Sequence[int]) -> list[socket.socket]:
+    """Where all that is sent from the own namespace arrives: UDP and TCP port 53, and TCP ``ports`` in order."""
+    made: list[socket.socket] = []
+    try:
+        _everything_is_here()
+        made.append(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+        made[0].bind(("0.0.0.0", 53))  # noqa: S104 (every address of a namespace that leads nowhere)
+        for port in (53, *ports):
+            made.append(listener := socket.socket(socket.AF_INET, socket.SOCK_STREAM))
+            listener.bind(("0.0.0.0", port))  # noqa: S104 (see above)
+            listener.listen(_BACKLOG)
+    except OSError:
+        for end in made:
+            end.close()
+        raise
+    return made
+
+
+def _everything_is_here() -> None:
+    """``ip route add local 0.0.0.0/0 dev lo``: include/uapi/linux/rtnetlink.h, RTM_NEWROUTE with one attribute."""
+    family, table, by, scope, kind = socket.AF_INET, 255, 3, 254, 2  # RT_TABLE_LOCAL, RTPROT_BOOT, _HOST, RTN_LOCAL
+    route = struct.pack("BBBBBBBBI", family, 0, 0, 0, table, by, scope, kind, 0)
+    route += struct.pack("HHI", 8, 4, 1)  # RTA_OIF: the loopback is always the first device
+    flags = 0x1 | 0x4 | 0x400  # NLM_F_REQUEST | NLM_F_ACK | NLM_F_CREATE
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0) as netlink:
+        netlink.send(struct.pack("IHHII", 16 + len(route), 24, flags, 1, 0) + route)
+        failed: int = struct.unpack_from("i", netlink.recv(4096), 16)[0]
+    if failed:
+        raise OSError(-failed, f"a route to the loopback: {os.strerror(-failed)}")
 
 
 def untouched() -> bool:

@@ -13,9 +13,10 @@ import os
 import resource
 import signal
 import socket
+import sys
 from typing import Any
 
-from woodshed.sandbox.native.inside import confine, init, mounts, rebase, syscalls, wire
+from woodshed.sandbox.native.inside import confine, init, mounts, networks, rebase, syscalls, wire
 from woodshed.sandbox.native.inside.networks import Networks
 
 _OPEN_FILES = 65536
@@ -123,14 +124,18 @@ class Server:
             # In the new namespace: the one before must not hold a socket of ours.
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             ends += ours, theirs
+            ends += (doors := networks.doors(plan["egress"]) if plan["egress"] else [])
             pid, pidfd = self._clone(plan["first_id"])
             if pid == 0:
                 os.close(network)
+                for door in doors:
+                    door.close()
                 self._become_box(plan, box, ours, theirs, groups)
             held.append(pidfd)
-            self.networks.lend(network, pidfd)
+            if not doors:  # with doors it is of no use to the next
+                self.networks.lend(network, pidfd)
             theirs.close()
-            wire.send(box, {"pid": pid}, [pidfd])
+            wire.send(box, {"pid": pid, "doors": len(doors)}, [pidfd, *(door.fileno() for door in doors)])
             self._equip(plan, pid, ours, held)
         except (OSError, ValueError) as error:
             _report(box, error)
@@ -187,6 +192,8 @@ class Server:
             os.setresgid(0, 0, 0)
             os.setresuid(0, 0, 0)
             socket.sethostname("sandbox")
+            # Whatever is not loaded by now would come out of the box's own files, written by those we guard against.
+            sys.meta_path[:] = [finder for finder in sys.meta_path if getattr(finder, "__name__", "") != "PathFinder"]
             mounts.build(plan, fds)
             init.serve(plan, box, groups, self.filter)
         except BaseException as error:

@@ -1,0 +1,146 @@
+"""Secrets stay outside: a sandbox has a placeholder, which becomes the secret in the headers of one host's requests.
+
+A response that repeats a secret as it is has it blotted out. A host that returns it in another form (compressed against
+our wish, encoded) gives it away: it has the secret, and is trusted with it.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+import secrets as random
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from woodshed.errors import UsageError
+from woodshed.model.network import HostRule, NetworkPolicy, SecretRule
+from woodshed.sandbox.egress.http import Fields
+
+_LEAST, _LARGEST = 8, 8192
+"""Characters of a secret: a shorter one would be blotted out of everything, a longer one is none."""
+
+
+class Secret:
+    """A placeholder and what it stands for. The value is in no repr, and only in :attr:`value`."""
+
+    __slots__ = ("name", "placeholder", "value")
+
+    def __init__(self, name: str, value: bytes) -> None:
+        self.name, self.value = name, value
+        self.placeholder = b"woodshed-secret-" + random.token_hex(16).encode()
+
+    def __repr__(self) -> str:
+        return f"Secret({self.name})"
+
+
+def read(policy: NetworkPolicy) -> dict[str, Secret]:
+    """The secrets of ``policy`` by the variable of the sandbox, with new placeholders.
+
+    Raises UsageError where one is missing or cannot be sent in a header. Blocking, for a moment.
+    """
+    found: dict[str, Secret] = {}
+    for rule in policy.rules:
+        for secret in rule.secrets:
+            if secret.name not in found:
+                found[secret.name] = Secret(secret.name, _value(secret))
+    return found
+
+
+def _value(secret: SecretRule) -> bytes:
+    field = f"network.rules.secrets.{secret.name}"
+    if secret.file is not None:
+        try:
+            with Path(secret.file).open("rb") as file:
+                value = file.read(_LARGEST + 2).rstrip(b"\r\n")
+        except OSError as error:
+            raise UsageError(f"{secret.file} cannot be read: {error.strerror}", field=field,
+                             remedy="Name a file with the secret alone in it.") from None
+    else:
+        text = os.environ.get(secret.env or "")
+        if text is None:
+            raise UsageError(f"the variable {secret.env} is not set", field=field,
+                             remedy="Set it where Woodshed runs; the sandbox never has it.")
+        value = os.fsencode(text)
+    if not _LEAST <= len(value) <= _LARGEST or any(byte < 0x21 or byte == 0x7F for byte in value):
+        raise UsageError(f"not {_LEAST} to {_LARGEST} bytes without spaces and control characters", field=field,
+                         remedy="Store the secret alone, as it is to be sent.")
+    return value
+
+
+def of_rule(rule: HostRule, known: Mapping[str, Secret]) -> tuple[Secret, ...]:
+    """The secrets that requests of ``rule`` get."""
+    return tuple(known[secret.name] for secret in rule.secrets)
+
+
+def put(fields: Fields, secrets: Iterable[Secret]) -> tuple[Fields, list[str]]:
+    """``fields`` with secrets for placeholders, and the names of those that were put in.
+
+    Also inside the credentials of Basic authorization, which are base64. With a secret in them, a compressed answer is
+    not asked for: what it repeats could not be found.
+    """
+    secrets, used = tuple(secrets), list[str]()
+    if not secrets:
+        return fields, used
+    made: Fields = []
+    for name, value in fields:
+        for secret in secrets:
+            changed = _basic(value, secret) if name.lower() == b"authorization" else None
+            changed = changed or value.replace(secret.placeholder, secret.value)
+            if changed != value:
+                used.append(secret.name)
+                value = changed
+        made.append((name, value))
+    made = [field for field in made if field[0].lower() != b"accept-encoding"]
+    return [*made, (b"Accept-Encoding", b"identity")], used
+
+
+def _basic(value: bytes, secret: Secret) -> bytes | None:
+    scheme, _, credentials = value.partition(b" ")
+    if scheme.lower() != b"basic":
+        return None
+    try:
+        plain = base64.b64decode(credentials.strip(), validate=True)
+    except (binascii.Error, ValueError):
+        return None
+    if secret.placeholder not in plain:
+        return None
+    return scheme + b" " + base64.b64encode(plain.replace(secret.placeholder, secret.value))
+
+
+class Blot:
+    """Blots secrets out of a stream of bytes, whatever pieces it comes in. The length stays: ``*`` for each byte."""
+
+    def __init__(self, secrets: Iterable[Secret]) -> None:
+        self._values = tuple(secret.value for secret in secrets)
+        self._held = b""
+
+    def __bool__(self) -> bool:
+        return bool(self._values)
+
+    @property
+    def holds(self) -> bool:
+        """Whether something is held back."""
+        return bool(self._held)
+
+    def pass_on(self, data: bytes) -> bytes:
+        """What may be passed on now; what could be the beginning of a secret is held back."""
+        data = self._held + data
+        for value in self._values:
+            data = data.replace(value, b"*" * len(value))
+        held = max((_overlap(data, value) for value in self._values), default=0)
+        self._held = data[len(data) - held:]
+        return data[:len(data) - held]
+
+    def rest(self) -> bytes:
+        """What was held back, at the end of the stream."""
+        held, self._held = self._held, b""
+        return held
+
+
+def _overlap(data: bytes, value: bytes) -> int:
+    """How many bytes at the end of ``data`` begin ``value``."""
+    for length in range(min(len(data), len(value) - 1), 0, -1):
+        if data.endswith(value[:length]):
+            return length
+    return 0

@@ -1,0 +1,160 @@
+"""The way out: names are resolved here, what they lead to is judged, and exactly what was judged is connected to."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from woodshed.model.network import HostRule, split_address
+from woodshed.sandbox.egress.addresses import is_own, why_refused
+from woodshed.sandbox.egress.wires import Plain, Sealed, Wire
+
+Lookup = Callable[[str], Awaitable[Sequence[str]]]
+"""The addresses of a name, best first. Raises OSError."""
+
+CONNECT_S = 15.0
+_EACH_S = 6.0
+_MOST_ADDRESSES = 4
+_KNOWN_S, _UNKNOWN_S, _MOST_NAMES = 30.0, 5.0, 1024
+_THREADS = 8
+"""For getaddrinfo(3), which blocks: apart from the event loop's own threads, so that slow names stop nobody else."""
+
+
+class Unreached(Exception):
+    """No connection. ``refused``: by us, because of where the name leads."""
+
+    def __init__(self, reason: str, *, refused: bool = False) -> None:
+        super().__init__(reason)
+        self.reason, self.refused = reason, refused
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    addresses: tuple[str, ...]
+    until: float
+
+
+class Outside:
+    """The network outside, for all sandboxes of an engine."""
+
+    def __init__(self, lookup: Lookup | None = None) -> None:
+        """``lookup`` instead of the system's resolver."""
+        self._lookup = lookup or self._system
+        self._known: dict[str, _Known] = {}
+        self._asked: dict[str, asyncio.Task[tuple[str, ...]]] = {}
+        self._contexts: dict[str | None, ssl.SSLContext] = {}
+        self._threads: ThreadPoolExecutor | None = None
+
+    async def connect(self, rule: HostRule, name: str, port: int, *, tls: bool = False) -> Wire:
+        """A connection to ``name`` as ``rule`` admits, with its certificate checked where ``tls``. Raises Unreached."""
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                plain = await self._plain(await self._targets(rule, name, port))
+                return await self._sealed(plain, rule, name) if tls else plain
+        except TimeoutError:
+            raise Unreached("no answer in time") from None
+        except ssl.SSLCertVerificationError as error:
+            raise Unreached(f"its certificate: {error.verify_message}") from None
+        except OSError as error:
+            raise Unreached(error.strerror or type(error).__name__) from None
+
+    async def _targets(self, rule: HostRule, name: str, port: int) -> list[tuple[str, int]]:
+        if rule.address is not None:
+            address, own = split_address(rule.address)
+            return [(address, own or port)]
+        addresses = await self._resolve(name, rule.private)
+        reasons = {address: why_refused(address, private=rule.private) or _own(address, port) for address in addresses}
+        fine = [address for address, reason in reasons.items() if reason is None]
+        if not fine:
+            raise Unreached("leads to " + ", ".join(sorted({reason for reason in reasons.values() if reason})),
+                            refused=True)
+        return [(address, port) for address in fine[:_MOST_ADDRESSES]]
+
+    async def _plain(self, targets: Sequence[tuple[str, int]]) -> Plain:
+        failure: OSError = ConnectionRefusedError("no address")
+        for address, port in targets:
+            end = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
+            try:
+                end.setblocking(False)
+                end.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+                async with asyncio.timeout(_EACH_S):
+                    await asyncio.get_running_loop().sock_connect(end, (address, port))
+                return Plain(end)
+            except OSError as error:  # TimeoutError is one
+                end.close()
+                failure = error
+            except BaseException:
+                end.close()
+                raise
+        raise failure
+
+    async def _sealed(self, plain: Plain, rule: HostRule, name: str) -> Sealed:
+        try:
+            wire = Sealed(plain, self._context(rule.ca_file), name=name)
+            await wire.handshake()
+        except BaseException:
+            plain.close()
+            raise
+        return wire
+
+    def _context(self, ca_file: str | None) -> ssl.SSLContext:
+        """Reads the trusted certificates once: some ten milliseconds."""
+        if ca_file not in self._contexts:
+            context = ssl.create_default_context(cafile=ca_file)
+            context.set_alpn_protocols(["http/1.1"])
+            self._contexts[ca_file] = context
+        return self._contexts[ca_file]
+
+    # -- names ---------------------------------------------------------------------------------------------------------
+
+    async def _resolve(self, name: str, private: bool) -> tuple[str, ...]:
+        """Asked once however many want to know. A name of the Internet is absolute: no search list makes it another."""
+        asked = name if private or "." not in name else name + "."
+        known = self._known.get(asked)
+        if known is not None and known.until > time.monotonic():
+            addresses = known.addresses
+        else:
+            task = self._asked.get(asked)
+            if task is None:
+                task = self._asked[asked] = asyncio.get_running_loop().create_task(self._ask(asked))
+            addresses = await asyncio.shield(task)
+        if not addresses:
+            raise Unreached("the name is not known")
+        return addresses
+
+    async def _ask(self, name: str) -> tuple[str, ...]:
+        try:
+            addresses = tuple(await self._lookup(name))
+        except OSError:
+            addresses = ()
+        finally:
+            self._asked.pop(name, None)
+        if len(self._known) >= _MOST_NAMES:
+            del self._known[next(iter(self._known))]
+        self._known[name] = _Known(addresses, time.monotonic() + (_KNOWN_S if addresses else _UNKNOWN_S))
+        return addresses
+
+    async def _system(self, name: str) -> Sequence[str]:
+        self._threads = self._threads or ThreadPoolExecutor(_THREADS, "egress-names")
+        return await asyncio.get_running_loop().run_in_executor(self._threads, _addresses, name)
+
+    def close(self) -> None:
+        """No name is asked for any more; threads that wait for an answer end when it comes."""
+        for task in self._asked.values():
+            task.cancel()
+        if self._threads is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _addresses(name: str) -> list[str]:
+    found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
+    return list(dict.fromkeys(str(info[4][0]) for info in found))
+
+
+def _own(address: str, port: int) -> str | None:
+    return "this machine itself" if is_own(address, port) else None
