@@ -102,6 +102,19 @@ async def test_a_writer_that_nobody_waits_for_is_found(engine: NativeEngine) -> 
     assert (await box.exec("true")).exit_code == 0
 
 
+async def test_a_sessions_shell_outlives_its_commands_disk(engine: NativeEngine) -> None:
+    """In a session the command that fills the disk is killed and told; the shell with its variables stays."""
+    box = await a_box(engine, disk_mb=16)
+    session = await box.session()
+    await session.run("kept=yes")
+    fill = "for i in $(seq 20); do head -c 3000000 /dev/zero >f$i; sleep 0.05; done; sleep 20"
+    filled = await session.run(f"sh -c '{fill}'")
+    assert (filled.exit_code, filled.limits_hit) == (137, ("disk_mb",)), filled
+    after = await session.run("rm -f f*; echo $kept")
+    assert (after.stdout, after.limits_hit) == (b"yes\n", ())
+    await session.close()
+
+
 async def test_files_without_a_name_count(engine: NativeEngine) -> None:
     """Files that were deleted while they are open take room all the same."""
     box = await a_box(engine, disk_mb=16)

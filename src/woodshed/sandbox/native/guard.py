@@ -333,8 +333,9 @@ class Guard:
         with suppress(SandboxDied):
             if again or not culprits:
                 watched.link.end({"op": "kill_all"})
-            for ident in culprits if not again else ():
-                watched.link.end({"op": "kill", "target": ident})
+            for mark in culprits if not again else ():
+                shell = next((ident for ident, marks in watched.link.shells.items() if mark in marks), 0)
+                watched.link.end({"op": "kill", "target": mark, "spare": shell})
 
     def _spare(self, watched: Watched, room: Room, grew_bytes: int, grew_files: int) -> None:
         """The host has no room for what this box may have: it ends, one at a time, for that may be enough."""

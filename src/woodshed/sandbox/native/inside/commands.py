@@ -129,19 +129,21 @@ class Commands:
         A process belongs to it by its mark (inherited; ``marks`` numbers from the target's on), by its session, or by
         its parents; a mark never given counts as this one's. Answers when none of them lives. A tree that outgrows us
         (a fork bomb) takes every process of the box with it. Where the target is one command of a session, the shell
-        ``shell`` is not killed but told to give it up; the answer has its directory.
+        ``shell`` is not killed but told to give it up; the answer has its directory. ``spare``: not even told.
         """
         target, answer = message["target"], wire.Message(ok=1)
         shell = self.leaders.get(message.get("shell", 0), 0)
         if shell:
             answer["cwd"] = _cwd(shell)
             _signal(shell, INTERRUPT)
+        spared = shell or self.leaders.get(message.get("spare", 0), 0)
         leader, until = self.leaders.get(target, -1), time.monotonic() + _KILL_FOR_S
         rounds = 0
-        while doomed := self._descendants(leader, range(target, target + 1 + message.get("marks", 0)), shell):
+        marks = range(target, target + 1 + message.get("marks", 0))
+        while doomed := self._descendants(leader, marks, shell, spared):
             rounds += 1
             if rounds > _ROUNDS or time.monotonic() > until:
-                if not shell:
+                if not spared:
                     _signal(-1)
                 break
             for pid in doomed:
@@ -149,7 +151,7 @@ class Commands:
             self.reap()
         wire.reply(self.channel, message, answer)
 
-    def _descendants(self, leader: int, marks: range, shell: int = 0) -> set[int]:
+    def _descendants(self, leader: int, marks: range, shell: int = 0, spared: int = 0) -> set[int]:
         found: set[int] = set()
         parents: dict[int, int] = {}
         for name in os.listdir("/proc"):
@@ -168,12 +170,12 @@ class Commands:
                 continue  # it ended while we looked
         if shell and shell not in found:
             found.update(pid for pid, parent in parents.items() if parent == shell)  # it marks no command of its own
-        found.discard(shell)
+        found.discard(spared)
         grown = True
         while grown:
             grown = False
             for pid, parent in parents.items():
-                if parent in found and pid not in found and pid != shell:
+                if parent in found and pid not in found and pid != spared:
                     found.add(pid)
                     grown = True
         return found
