@@ -12,8 +12,8 @@
 the upper directory on the host, and writes them there (``restore.py``) before anything is mounted. A box ends when its
 channel closes, so nothing outlives the engine's process, however that ends; ``places.py`` sweeps the folders it left.
 
-``snapshots.py`` takes snapshots: a live box gets a new root over its changes (``inside/rebase.py``), which become a layer
-(``layers.py``) that forks share; ``archive.py`` and ``unpack.py`` carry layers to other machines.
+``snapshots.py`` takes snapshots: a live box gets a new root over its changes (``inside/rebase.py``), which become a
+layer that forks share (``layers.py``); ``archive.py`` and ``unpack.py`` carry layers to other machines.
 
 What a box cannot do is in ``inside/confine.py`` (capabilities, seccomp) and ``inside/mounts.py`` (what it sees); each
 has its attack in ``tests/security``. Bounds: processes, open files, file size (rlimits), output; memory and CPU by

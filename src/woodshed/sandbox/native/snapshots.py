@@ -24,10 +24,11 @@ from woodshed.model import EnvironmentSpec, SandboxPolicy, SnapshotManifest
 from woodshed.sandbox.native import archive, trees, unpack
 from woodshed.sandbox.native.copies import settle
 from woodshed.sandbox.native.forkserver import ForkServer
-from woodshed.sandbox.native.layers import Layer, Shelf, discard, squash
+from woodshed.sandbox.native.layers import Layer, Layers, Shelf
 from woodshed.sandbox.native.link import Link, World
 from woodshed.sandbox.native.meter import Meter
 from woodshed.sandbox.native.roots import Root
+from woodshed.sandbox.native.squash import discard, squash
 
 MOST_LAYERS = 100
 """Of one box, its image's included; then a snapshot waits for the merge. Each costs a descriptor when a box is made, of
@@ -90,7 +91,7 @@ class NativeSnapshot:
             self.released = True
             await self.shelf.drop(self.layers)
 
-    def held(self) -> tuple[Layer, ...]:
+    def held(self) -> Layers:
         """Its layers. Raises EnvironmentFault where it was released."""
         if self.released:
             raise EnvironmentFault(f"snapshot {self.id} was released")
@@ -137,7 +138,6 @@ class Snapshots:
     def __init__(self, world: World, server: ForkServer, shelf: Shelf, start: Start) -> None:
         self._world, self._server, self._shelf, self._start = world, server, shelf, start
         self._clearing: set[asyncio.Task[None]] = set()
-        self._merging: asyncio.Task[tuple[tuple[Layer, ...], Layer | None]] | None = None
 
     async def take(self, link: Link, meter: Meter) -> NativeSnapshot:
         """Its files as they are now. Raises SandboxDied, EnvironmentFault."""
@@ -178,39 +178,20 @@ class Snapshots:
         with os.scandir(upper) as entries:
             return not like_top or next(entries, None) is not None
 
-    async def _flat(self) -> tuple[Layer, ...]:
+    async def _flat(self) -> Layers:
         """The box's layers, many of them as one where that has been made meanwhile. They are held for the caller."""
-        layers = self._world.stack.layers
-        deep = len(layers) >= max(MOST_LAYERS - len(self._world.lowers), _FEWEST)
-        if self._merging is None and (len(layers) >= _MERGE_FROM or deep):
-            self._merging = asyncio.get_running_loop().create_task(self._merge(layers))
-        if self._merging is not None and (deep or self._merging.done()):
-            merging, self._merging = self._merging, None
-            covered, one = await merging
-            if one is not None:
-                layers = (*layers[:len(layers) - len(covered)], one)
-                self._shelf.hold(layers[:-1])  # ours of the last one is what the merge held
-                return layers
-            if len(layers) + len(self._world.lowers) > _CANNOT:
+        lowers = self._world.lowers
+        layers = self._shelf.shortest(self._world.stack.layers, lowers)
+        deep = len(layers) >= max(MOST_LAYERS - len(lowers), _FEWEST)
+        if len(layers) >= _MERGE_FROM or deep:
+            merging = self._shelf.merge(layers, lowers)
+            if deep and merging is not None:
+                await merging  # we are shielded ourselves
+                layers = self._shelf.shortest(layers, lowers)
+            if len(layers) + len(lowers) > _CANNOT:
                 raise EnvironmentFault(f"the sandbox has {len(layers)} layers that cannot be merged")
         self._shelf.hold(layers)
         return layers
-
-    async def _merge(self, layers: tuple[Layer, ...]) -> tuple[tuple[Layer, ...], Layer | None]:
-        """One layer, held, that shows the same as ``layers``; None where there can be none."""
-        self._shelf.hold(layers)
-        path = self._shelf.place()
-        try:
-            whole = await asyncio.to_thread(squash, [layer.path for layer in layers], self._world.lowers, path)
-        except OSError as error:
-            _log.warning("sandbox %s: its layers could not be merged: %s", self._world.id, error)
-            whole = False
-        finally:
-            await self._shelf.drop(layers)
-        if not whole:
-            await asyncio.to_thread(discard, path)
-            return layers, None
-        return layers, Layer(path, users=1)
 
     def _clear(self, work: Path) -> None:
         """Remove overlayfs' scratch directory of a root that is gone; each part of it waits for the journal."""
@@ -219,18 +200,14 @@ class Snapshots:
         clearing.add_done_callback(self._clearing.discard)
 
     async def close(self) -> None:
-        """Wait for what is being taken, cleared away or merged, and let go of it. The box is dead already."""
+        """Wait for what is being taken and cleared away. The box is dead already."""
         async with self._world.stack.turn:
             pass
         await asyncio.gather(*self._clearing)
-        if self._merging is not None:
-            merging, self._merging = self._merging, None
-            _, one = await merging
-            await self._shelf.drop([one] if one else [])
 
     # -- where nothing runs --------------------------------------------------------------------------------------------
 
-    async def _rebase(self, link: Link, under: tuple[Layer, ...]) -> tuple[Layer, ...] | None:
+    async def _rebase(self, link: Link, under: Layers) -> Layers | None:
         """Give the box a new root over what it changed: that as a layer, held; None where that cannot be done now."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with ours:
@@ -279,8 +256,8 @@ class Snapshots:
                 aside.rename(folder / part)
 
     async def _settle(
-        self, link: Link, said: str, layer: Layer, under: tuple[Layer, ...]
-    ) -> tuple[Layer, ...] | None:
+        self, link: Link, said: str, layer: Layer, under: Layers
+    ) -> Layers | None:
         """What the change of roots came to, by what was ``said`` of it last."""
         if said == "done":
             stack = self._world.stack
@@ -298,7 +275,7 @@ class Snapshots:
 
     # -- where something does ------------------------------------------------------------------------------------------
 
-    async def _copy(self, meter: Meter, under: tuple[Layer, ...]) -> tuple[Layer, ...]:
+    async def _copy(self, meter: Meter, under: Layers) -> Layers:
         """A copy of what the box changed since its last snapshot, made while it stands still: as a layer, held."""
         path = self._shelf.place()
         lowers = [*(layer.path for layer in under), *self._world.lowers]

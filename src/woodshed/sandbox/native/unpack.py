@@ -22,7 +22,7 @@ from woodshed.model import SnapshotManifest
 from woodshed.sandbox.native import trees
 from woodshed.sandbox.native.archive import LITERAL, MODE, OPAQUE_NAME, WHITEOUT, XATTR, Room
 from woodshed.sandbox.native.below import OPAQUE
-from woodshed.sandbox.native.layers import discard
+from woodshed.sandbox.native.squash import discard
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
