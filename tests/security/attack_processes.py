@@ -124,12 +124,12 @@ async def _stop_everything(scene: Scene) -> str | None:
 BOMB = """
 made = 0
 try:
-    for made in range(700):
+    for made in range(500):
         if os.fork() == 0:
             signal.pause()
 except OSError:
     pass
-hit(made > 600 and f"{made} processes")
+hit(made > 450 and f"{made} processes")
 """
 
 
@@ -144,7 +144,7 @@ async def _outlive_the_sandbox(scene: Scene) -> str | None:
     first = box.pid
     await box.exec("(setsid sh -c \"trap '' TERM HUP INT; sleep 88.75; sleep 88.75\" &)")
     with suppress(TimeoutError):
-        await asyncio.wait_for(box.close(), 2)
+        await asyncio.wait_for(box.close(), 1)
     got = _alive("88.75")
     if got is not None:
         os.kill(first, signal.SIGKILL)
@@ -290,8 +290,8 @@ class _Everything(Kept):
 async def _never_close(scene: Scene) -> str | None:
     box = await scene.box()
     started = time.monotonic()
-    await box.exec("sleep 2.5 & echo well")
-    return "waited for a descendant" if time.monotonic() - started > 2 else None
+    await box.exec("sleep 1.5 & echo well")
+    return "waited for a descendant" if time.monotonic() - started > 1.4 else None
 
 
 def _to_the_end(pipe: Pipe, loop: asyncio.AbstractEventLoop) -> int | None:
@@ -366,7 +366,7 @@ ATTACKS = (
     Attack(8, "a fork bomb", BOMB, (
         (Patch('    _lower(resource.RLIMIT_NPROC, plan["pids"] + 1)  # and ourselves\n'),),
         (Patch('    _write("kernel/pid_max", plan["pid_max"])\n'),)),
-           policy=SandboxPolicy(limits=Limits(pids=60)), needs=("pid_max",)),
+           policy=SandboxPolicy(limits=Limits(pids=20)), needs=("pid_max",)),
     Attack(8, "a daemon that outlives its timeout", act=_outlive_the_timeout, defences=((Patch(
         "if leader in (pid, session) or own in marks or (own > self.last_mark and own != _UNMARKED):",
         "if leader in (pid, session):"),),)),

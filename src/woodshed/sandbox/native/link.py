@@ -114,7 +114,7 @@ class Link:
         """Ask for the end of processes (``kill``, ``kill_all``). Raises SandboxDied.
 
         A child that others stop (SIGSTOP) or hold up (a lease) before it has become its program holds up PID 1, which
-        shares its memory until then. So where PID 1 stays silent its children are killed from here.
+        shares its memory until then. So where PID 1 is silent and waits for a child, its children are killed from here.
         """
         future = self.request(message)
         self._loop.call_later(_PATIENCE_S, self._free, future)
@@ -123,7 +123,7 @@ class Link:
     def _free(self, asked: asyncio.Future[Reply]) -> None:
         if asked.done() or self.dead:
             return
-        for child in children(self.pid):
+        for child in children(self.pid) if _held_up(self.pid) else ():
             with suppress(OSError):
                 pidfd = os.pidfd_open(child)
                 try:
@@ -264,6 +264,17 @@ def _nothing() -> None:
 def _close_all(fds: list[int]) -> None:
     for fd in fds:
         os.close(fd)
+
+
+def _held_up(pid: int) -> bool:
+    """Whether a process waits for what no signal but a deadly one interrupts (proc(5), state D), as vfork(2) does.
+
+    One that is merely slow, on a host that has much to do, is let alone.
+    """
+    try:
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] == b"D"
+    except (OSError, IndexError):
+        return False
 
 
 def children(pid: int) -> list[int]:
