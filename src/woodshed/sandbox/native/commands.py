@@ -118,7 +118,10 @@ class Commands:
     def _run(
         self, message: wire.Message, stdin: bytes | None, pipes: Sequence[Pipe]
     ) -> asyncio.Future[Reply]:
-        source = [] if stdin is None else [_stdin(stdin)]
+        try:
+            source = [] if stdin is None else [_stdin(stdin)]
+        except OSError as error:
+            raise _no_more_files() from error
         try:
             return self.link.request(message, [*source, *(pipe.inner for pipe in pipes)])
         finally:
