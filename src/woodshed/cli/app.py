@@ -23,6 +23,7 @@ _COMMANDS = {"run": "run", "show": "show", "trace": "show", "export": "export", 
 _GROUPS = {
     "tasks": "Import and list tasks.",
     "sandbox": "A sandbox by hand.",
+    "image": "Images of containers: pull, build, list.",
     "model": "Local open-weight models.",
     "bench": "The published measurements, reproducible.",
 }

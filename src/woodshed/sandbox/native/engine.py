@@ -17,6 +17,7 @@ from woodshed.interfaces import BlobSink, Capability, Snapshot
 from woodshed.model import ChangeSet, EnvironmentSpec, SandboxPolicy, SnapshotManifest
 from woodshed.sandbox.images import Images
 from woodshed.sandbox.images.build import run_build
+from woodshed.sandbox.images.crossing import Crossing
 from woodshed.sandbox.native import cgroups, roots, trees
 from woodshed.sandbox.native import policy as policies
 from woodshed.sandbox.native.box import NativeSandbox
@@ -168,7 +169,8 @@ class NativeEngine:
         loop = asyncio.get_running_loop()
         if self._images is None:
             self._images = Images(  # source distributions are built in boxes of ours
-                self._home, lambda job: asyncio.run_coroutine_threadsafe(run_build(self, job), loop).result())
+                self._home, lambda job: asyncio.run_coroutine_threadsafe(run_build(self, job), loop).result(),
+                Crossing(self, loop))  # and layers are unpacked in them
         image = await in_own_thread(self._images.prepare, spec)
         root = Root(image.digest, image.lowers, image)
         return root if spec.setup is None else await self._set_up(opened, root, spec, spec.setup)
@@ -229,7 +231,8 @@ class NativeEngine:
         try:
             with theirs:
                 sealed = [upload.target for upload in spec.uploads if upload.read_only]
-                plan = {**_plan(world, root.image.binds, hold.first_id), "read_only": sealed}
+                plan = {**_plan(world, root.image.binds, hold.first_id), "read_only": sealed,
+                        **roots.traits(root.image, self._privileged)}
                 opened.server.send(plan, [theirs.fileno()])
             await box.opened()
         except BaseException as error:

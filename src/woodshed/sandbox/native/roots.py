@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Protocol
+from typing import Any, Protocol
 
 from woodshed.errors import EnvironmentFault
 from woodshed.model import EnvironmentSpec
@@ -65,6 +65,12 @@ class Root:
     digest: str
     lowers: tuple[Path, ...]
     image: Prepared
+
+
+def traits(image: Prepared, privileged: bool) -> dict[str, Any]:
+    """What else of an image decides how its boxes are made; images that do not say have none of it."""
+    building = getattr(image, "building", False) and not privileged
+    return {"own_tmp": getattr(image, "own_tmp", False), "lenient": building}
 
 
 def key(spec: EnvironmentSpec) -> object:
