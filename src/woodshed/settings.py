@@ -31,6 +31,9 @@ SETTINGS = (
     Setting("model_key", "", "name of the variable that holds the endpoint's key, e.g. OPENAI_API_KEY"),
     Setting("python", "", "the Python that sandboxes of the host image use (default: the one running Woodshed)"),
     Setting("pip_args", "", "extra arguments for pip when layers of requirements are made"),
+    Setting("image_mb", "20480", "MB that one layer of an image may unpack to"),
+    Setting("registry_mirror", "", "registry asked first for images of docker.io, e.g. https://mirror.example"),
+    Setting("registry_http", "", "registries (host:port, by commas) spoken to without TLS, besides this machine's own"),
     Setting("disk_reserve_mb", "", "MB that sandboxes leave free on the disk of the home (default: 5 %, at most 1024)"),
     Setting("warm_sandboxes", "2", "sandboxes of each wanted kind that stand ready (default: 2; 0: none)"),
 )

@@ -9,6 +9,7 @@
       .used/<digest>        its mtime is the last use
       .notes/<key>.json     small facts found once, as which files answered a list of requirements
       .wheels/<key>/        wheels that we built of source distributions for that list
+      .blobs/<sha256>.part  what has arrived of a registry's layers
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from typing import Any
 from woodshed.errors import EnvironmentFault
 from woodshed.sandbox.native import trees
 
-_DOTTED = (".tmp", ".locks", ".used", ".notes", ".wheels")
+_DOTTED = (".tmp", ".locks", ".used", ".notes", ".wheels", ".blobs")
 
 
 class Layers:
@@ -156,9 +157,7 @@ class Layers:
 
         The caller must hold no prepared root file system of its own.
         """
-        try:
-            fcntl.flock(self._alive, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not self._claim_all():
             return []
         try:
             limit = time.time() - unused_for_s
@@ -171,6 +170,19 @@ class Layers:
             return gone
         finally:
             fcntl.flock(self._alive, fcntl.LOCK_SH)
+
+    def alone(self) -> bool:
+        """Whether no other user of the store lives, just now."""
+        if claimed := self._claim_all():
+            fcntl.flock(self._alive, fcntl.LOCK_SH)
+        return claimed
+
+    def _claim_all(self) -> bool:
+        try:
+            fcntl.flock(self._alive, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
 
     def _used(self, digest: str) -> float:
         try:
