@@ -18,6 +18,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, multipl
 from woodshed.model import EnvironmentSpec, SandboxPolicy
 from woodshed.sandbox.conformance import MemoryBlobs
 from woodshed.sandbox.images import Images
+from woodshed.sandbox.native import snapshots
 from woodshed.sandbox.native.box import NativeSandbox
 from woodshed.sandbox.native.engine import NativeEngine
 from woodshed.sandbox.native.snapshots import NativeSnapshot
@@ -235,12 +236,15 @@ class Sandboxes(RuleBasedStateMachine):
             self.do(box.close())
             self.do(taken.snapshot.release())
         shelf = self.engine._opening.result().shelf if self.engine._opening else None
-        assert shelf is None or list(shelf.folder.glob("*")) == []
+        if shelf is not None:
+            self.do(shelf.close())
+            assert list(shelf.folder.glob("*")) == []
 
 
 @pytest.fixture
-def engine(shed_home: Path) -> Iterator[NativeEngine]:
-    """An engine on a loop of its own: the machine's rules are plain functions."""
+def engine(shed_home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NativeEngine]:
+    """An engine on a loop of its own, as the machine's rules are plain functions; it merges layers early."""
+    monkeypatch.setattr(snapshots, "_MERGE_FROM", 3)
     Sandboxes.loop = asyncio.new_event_loop()
     Sandboxes.engine = NativeEngine(shed_home, images=Images(shed_home))
     yield Sandboxes.engine
