@@ -16,7 +16,6 @@ from woodshed.model import (
     EventKind,
     Invalid,
     Outcome,
-    SandboxPolicy,
     StopReason,
     Task,
     Usage,
@@ -56,7 +55,7 @@ async def run_attempt(task: Task, agent: Agent, parts: Parts, *, seed: int) -> O
     """
     progress = _Progress()
     try:
-        async with _opened(task, parts, progress) as sandbox, parts.slots:
+        async with _opened(task, agent, parts, progress) as sandbox, parts.slots:
             changes = await _act(task, agent, sandbox, parts, seed, progress)
             clearing = asyncio.create_task(sandbox.close())
             verdict = await _verify(task, changes, parts, progress)
@@ -93,8 +92,8 @@ async def _act(
 
 
 @asynccontextmanager
-async def _opened(task: Task, parts: Parts, progress: _Progress) -> AsyncIterator[Sandbox]:
-    policy = SandboxPolicy(limits=task.environment.limits)
+async def _opened(task: Task, agent: Agent, parts: Parts, progress: _Progress) -> AsyncIterator[Sandbox]:
+    policy = agent.policy_within(task.environment.limits)
     with _stage("prepare", parts.emit, progress), boundary(Cause.ENVIRONMENT, "opening the sandbox", usage=True):
         sandbox = await parts.engine.create(task.environment, policy)
     try:

@@ -287,6 +287,17 @@ class Sandbox(Protocol):
         """Leave nothing: no process, mount, cgroup, directory. Idempotent; never raises for a dead sandbox."""
 
 
+@runtime_checkable
+class Governed(Protocol):
+    """What a sandbox of an engine with the capability ``network`` has besides."""
+
+    def on_decision(self, tell: Callable[[Mapping[str, Any]], None]) -> None:
+        """``tell`` every decision of its network policy, those made before first: data of ``EventKind.POLICY``.
+
+        Called in the event loop; it returns at once. The last one given is the one that is told.
+        """
+
+
 class Snapshot(Protocol):
     """The files of a sandbox at one moment, shared by everything forked from it. Immutable."""
 
@@ -322,6 +333,15 @@ class SandboxEngine(Protocol):
     @property
     def capabilities(self) -> frozenset[Capability]:
         """What it has on this machine."""
+
+    def check(self, spec: EnvironmentSpec, policy: SandboxPolicy) -> Sequence[str]:
+        """Both can be held together here, as far as can be told before; what the policy does not hold though it may
+
+        look so, a sentence each. Raises UsageError for a contradiction, Unsupported.
+        """
+
+    async def open(self) -> None:
+        """Ready to create: what the first ``create`` would begin with. Raises EnvironmentFault where it cannot be."""
 
     async def create(
         self,

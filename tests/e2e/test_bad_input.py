@@ -152,3 +152,27 @@ def test_a_flood_of_bytes_that_are_no_text_is_bounded_and_marked(home: Path, tmp
     answer = told["steps"][-1]["observations"][0]
     assert answer["truncated"]
     assert len(answer["content"]) < 4_000_000
+
+
+def test_what_typer_refuses_is_an_object_for_programs_too(home: Path) -> None:
+    """An unknown option or command with --json ends with an object on standard output and exit code 2."""
+    for arguments in (("run", "--nonsense"), ("nonsense",), ("run", "x", "-n", "0")):
+        done = woodshed(*arguments, "--json", home=home)
+        assert done.returncode == 2, arguments
+        assert json.loads(done.stdout)["exit_code"] == 2
+
+
+def test_an_unknown_verifier_is_answered_with_the_known_ones(home: Path) -> None:
+    """A misspelt verifier is refused before anything runs."""
+    done = woodshed("run", START, "--agent", "nop", "--verifier", "poison", home=home)
+    assert done.returncode == 2
+    assert "poisoned" in done.stderr
+
+
+def test_a_policy_that_cannot_hold_is_refused_before_anything_runs(home: Path, tmp_path: Path) -> None:
+    """A policy that hides the tasks' working directory is an error of the command, not of every attempt."""
+    policy = tmp_path / "policy.toml"
+    policy.write_text('[[directories]]\npath = "/workspace"\naccess = "hidden"\n')
+    done = woodshed("run", START, "--agent", "oracle", "--policy", policy, home=home)
+    assert done.returncode == 2
+    assert "/workspace is hidden" in done.stderr

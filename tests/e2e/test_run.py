@@ -99,3 +99,22 @@ def test_an_exported_attempt_is_an_atif_trajectory(home: Path, finished: dict[st
     files = sorted(tmp_path.glob("*.json"))
     assert len(files) == 40
     assert all(json.loads(file.read_text())["schema_version"] == "ATIF-v1.8" for file in files)
+
+
+def test_a_policy_binds_the_agent_and_not_the_verifier(home: Path, tmp_path: Path) -> None:
+    """Where the agent may only read its workspace the reference changes nothing, and tests still run and say so."""
+    policy = tmp_path / "policy.toml"
+    policy.write_text('[[directories]]\npath = "/workspace"\naccess = "read"\n')
+    task = EXAMPLES / "first-steps" / "write-file"
+    summary = run_json(task, "--agent", "oracle", "--policy", policy, home=home)
+    row = agent_row(summary, "oracle")
+    assert (row["valid"], row["passed"]) == (1, 0)
+
+
+def test_the_poisoned_verifier_states_its_assurance(home: Path) -> None:
+    """The reference passes the poisoned run, and its verdict says that there was one."""
+    task = EXAMPLES / "first-steps" / "write-file"
+    summary = run_json(task, "--agent", "oracle", "--verifier", "poisoned", home=home)
+    assert agent_row(summary, "oracle")["passed"] == 1
+    shown = json.loads(woodshed("show", summary["run"], "--json", home=home).stdout)
+    assert [result["assurance"] for result in shown["results"]] == ["poisoned"]

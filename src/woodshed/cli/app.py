@@ -103,16 +103,28 @@ def _root(
 def main() -> None:
     """Run the command line. Exit codes: 0 done, 1 a fault of ours or the world's, 2 usage, 130 interrupted."""
     try:
-        app()
+        _run()
     except UsageError as error:
         _report(error, 2)
     except WoodshedError as error:
         _report(error, 1)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, typer.Abort):
         err.print("interrupted")
         raise SystemExit(130) from None
     except BrokenPipeError:
         raise SystemExit(1) from None
+
+
+def _run() -> None:
+    """The command; with --json, what Typer itself refuses (an unknown option, say) is an object, too."""
+    if "--json" not in sys.argv:
+        app()
+        return
+    try:
+        raise SystemExit(app(standalone_mode=False))
+    except typer.exceptions.TyperException as error:
+        emit_json({"error": error.format_message(), "type": type(error).__name__, "exit_code": error.exit_code})
+        fail(error.format_message(), error.exit_code)
 
 
 def _report(error: WoodshedError, code: int) -> None:

@@ -19,7 +19,7 @@ from woodshed.cli.output import Json, emit_json, err, note, number, out, percent
 from woodshed.errors import UsageError, WoodshedError
 from woodshed.model import AgentLimits, Run, RunSpec, Sampling, Task
 from woodshed.services import agents as agent_service
-from woodshed.services import report, runs
+from woodshed.services import boxes, report, runs
 from woodshed.services.home import Home, opened
 from woodshed.services.runs import Tally
 
@@ -39,6 +39,8 @@ Wall = Annotated[float | None, typer.Option(min=0.1, metavar="SECONDS", help="Wa
 Temperature = Annotated[float | None, typer.Option(min=0.0, help="Sampling temperature [default: the server's].")]
 MaxTokens = Annotated[int, typer.Option(min=1, help="Tokens of one answer.")]
 KeyVariable = Annotated[str | None, typer.Option("--model-key", metavar="VARIABLE", help="Variable holding the key.")]
+Verifier = Annotated[str, typer.Option(help="fresh, or poisoned: a second run whose secretly broken tests must fail.")]
+Policy = Annotated[Path | None, typer.Option(metavar="FILE", help="TOML file of the agents' policy; docs/policy.md.")]
 Dialect = Annotated[str, typer.Option(help="auto, tools or text: how tool calls are written.")]
 
 
@@ -60,6 +62,8 @@ def run(
     max_tokens: MaxTokens = 2048,
     model_key: KeyVariable = None,
     dialect: Dialect = "auto",
+    policy: Policy = None,
+    verifier: Verifier = "fresh",
     json: Json = False,
 ) -> None:
     """Attempt tasks and judge each attempt in a fresh sandbox. Exit 0 when the run finished, whatever the pass rate."""
@@ -76,14 +80,17 @@ def run(
         chosen = agent_service.parse_model(
             model, sampling=Sampling(temperature=temperature, max_tokens=max_tokens), key_variable=model_key
         ) if model else None  # fmt: skip
+        bound = boxes.load_policy(policy) if policy else None
         limits = AgentLimits(turns=turns, tool_calls=tool_calls, tokens=tokens, wall_s=wall)
         spec, found = runs.plan(
             tasks,
-            agent_service.build(agent, chosen, limits=limits, dialect=dialect),
+            agent_service.build(agent, chosen, limits=limits, dialect=dialect, policy=bound),
             attempts=attempts,
             concurrency=concurrency or 2,
             seed=seed,
             engine=engine or settings.setting("engine"),
+            verifier=verifier,
+            tell=note,
         )
         _start(home, spec, found, new, json)
 

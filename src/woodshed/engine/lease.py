@@ -106,15 +106,20 @@ def claim(store: Store, run_id: str, lease: Lease, home: Path) -> Run:
     run = store.run(run_id)
     if run.executor == lease.executor or run.state is RunState.FINISHED:
         return run
-    living = owner(home, run.executor) if run.executor else None
-    if living is not None:
-        kill = f"Wait for it, or end it first (kill {living.pid})." if living.pid else "Resume it in its own home."
-        raise UsageError(f"{run.id} is still being worked on by {living}", field="run", remedy=kill)
+    refuse_living(run, home)
     if not store.take_over(run.id, lease.executor, expected=run.executor):
         raise UsageError(
             f"{run.id} was just taken over by another process", field="run", remedy="Watch it with 'woodshed show'."
         )
     return store.run(run.id)
+
+
+def refuse_living(run: Run, home: Path) -> None:
+    """Nobody works on the run. Raises UsageError naming its living owner and the remedy."""
+    living = owner(home, run.executor) if run.executor else None
+    if living is not None:
+        kill = f"Wait for it, or end it first (kill {living.pid})." if living.pid else "Resume it in its own home."
+        raise UsageError(f"{run.id} is still being worked on by {living}", field="run", remedy=kill)
 
 
 def _folder(home: Path) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from woodshed.model.policy import Limits, SandboxPolicy
 from woodshed.model.record import Record
 
 
@@ -46,4 +47,9 @@ class Agent(Record):
     harness: str
     model: ModelSpec | None = None
     limits: AgentLimits = AgentLimits()
+    policy: SandboxPolicy = Field(default=SandboxPolicy(), description="of its sandbox, beside the task's limits")
     dialect: str = Field(default="auto", description="auto | tools | text: how tool calls are written")
+
+    def policy_within(self, declared: Limits) -> SandboxPolicy:
+        """What binds a sandbox of this agent at a task that declares these limits: the narrower of both."""
+        return self.policy.model_copy(update={"limits": declared.within(self.policy.limits)})

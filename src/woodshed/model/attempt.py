@@ -83,6 +83,7 @@ class RunSpec(Record):
     concurrency: int = Field(default=2, gt=0)
     seed: int = 0
     engine: str = "native"
+    verifier: str = "fresh"
 
 
 class RunState(StrEnum):

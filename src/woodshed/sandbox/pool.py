@@ -93,6 +93,14 @@ class Pool:
         """So far."""
         return replace(self._stats, idle=sum(len(kind.idle) for kind in self._kinds.values()))
 
+    def check(self, spec: EnvironmentSpec, policy: SandboxPolicy) -> Sequence[str]:
+        """As the engine behind says."""
+        return self._engine.check(spec, policy)
+
+    async def open(self) -> None:
+        """The engine behind is ready to create."""
+        await self._engine.open()
+
     async def create(
         self,
         spec: EnvironmentSpec,

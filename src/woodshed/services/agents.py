@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from woodshed import plugins, settings
 from woodshed.errors import UsageError
-from woodshed.model import Agent, AgentLimits, ModelSpec, Sampling
+from woodshed.model import Agent, AgentLimits, ModelSpec, Sampling, SandboxPolicy
 
 LOCAL = "local:"
 """Scheme of a model that we serve ourselves; ``base_url`` keeps it so that a resumed run can start it again."""
@@ -19,6 +19,7 @@ def build(
     *,
     limits: AgentLimits | None = None,
     dialect: str = "auto",
+    policy: SandboxPolicy | None = None,
 ) -> tuple[Agent, ...]:
     """One Agent per harness name. Raises UsageError for an unknown harness, a missing model, or a name given twice."""
     agents = []
@@ -33,6 +34,7 @@ def build(
                 model=model if program.needs_model else None,
                 limits=limits or AgentLimits(),
                 dialect=dialect,
+                policy=policy or SandboxPolicy(),
             )
         )
     if len({agent.name for agent in agents}) < len(agents):

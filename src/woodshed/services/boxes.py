@@ -49,8 +49,9 @@ async def opened(
         with boundary(Cause.ENVIRONMENT, "opening the sandbox"):
             sandbox = await made.create(spec, policy or SandboxPolicy(limits=spec.limits))
         try:
-            for note in getattr(sandbox, "notes", ()) if tell is not None else ():
-                tell(note)
+            if tell is not None:
+                for note in getattr(sandbox, "notes", ()):
+                    tell(note)
             yield sandbox
         finally:
             await sandbox.close()

@@ -38,7 +38,7 @@ class Crew:
         self._harnesses: dict[str, Harness] = {
             agent.name: plugins.harness(agent.harness) for agent in run.spec.agents
         }
-        self._verifier: Verifier = plugins.verifier()
+        self._verifier: Verifier = plugins.verifier(run.spec.verifier)
         self._stack = AsyncExitStack()
         self._lease = Lease(home.path)
         self._durable = Durable(
@@ -67,7 +67,12 @@ class Crew:
             self._stack.push_async_callback(self._engine.close)
             if any(agent.model for agent in self._agents.values()):
                 await self._reach_models()
-            await self._durable.start()
+            # Beside the durable engine's start. What fails here fails again in each attempt, which then has the cause.
+            opening = asyncio.ensure_future(self._engine.open())
+            try:
+                await self._durable.start()
+            finally:
+                await asyncio.gather(opening, return_exceptions=True)
             self._stack.push_async_callback(self._durable.close)
         except BaseException:
             await self._stack.aclose()

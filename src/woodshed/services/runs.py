@@ -10,9 +10,22 @@ from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
 
-from woodshed.engine.lease import owner
+from woodshed import plugins, settings
+from woodshed.engine.lease import owner, refuse_living
 from woodshed.errors import StoreFault, UsageError
-from woodshed.model import Agent, Attempt, AttemptState, Invalid, Outcome, Run, RunSpec, RunState, Task, Valid
+from woodshed.model import (
+    Agent,
+    Attempt,
+    AttemptState,
+    Invalid,
+    Outcome,
+    Run,
+    RunSpec,
+    RunState,
+    SandboxPolicy,
+    Task,
+    Valid,
+)
 from woodshed.model.event import now
 from woodshed.services.crew import Crew
 from woodshed.services.home import Home
@@ -55,8 +68,13 @@ def plan(
     concurrency: int,
     seed: int,
     engine: str,
+    verifier: str = "fresh",
+    tell: Callable[[str], None] = lambda sentence: None,
 ) -> tuple[RunSpec, list[Task]]:
-    """What is asked, checked against the task folders. Raises UsageError for anything wrong with them."""
+    """What is asked, checked against the task folders and the engine. ``tell`` hears what a policy does not hold.
+
+    Raises UsageError for anything wrong with tasks, names or policies, Unsupported for what the engine cannot hold.
+    """
     tasks = find_tasks([Path(path) for path in paths])
     spec = RunSpec(
         tasks=tuple(str(task.folder) for task in tasks),
@@ -67,8 +85,22 @@ def plan(
         concurrency=concurrency,
         seed=seed,
         engine=engine,
+        verifier=verifier,
     )
+    _check_policies(spec, tasks, tell)
     return spec, tasks
+
+
+def _check_policies(spec: RunSpec, tasks: Sequence[Task], tell: Callable[[str], None]) -> None:
+    engine = plugins.engine(spec.engine, settings.home())
+    plugins.verifier(spec.verifier)
+    told: dict[str, None] = {}
+    for agent in spec.agents:
+        if agent.policy != SandboxPolicy():
+            for task in tasks:
+                told |= dict.fromkeys(engine.check(task.environment, agent.policy_within(task.environment.limits)))
+    for sentence in told:
+        tell(sentence)
 
 
 async def start(home: Home, spec: RunSpec, tasks: Sequence[Task], progress: Progress) -> Run:
@@ -92,6 +124,8 @@ async def resume(home: Home, run_id: str, progress: Progress, *, concurrency: in
         return run
     if concurrency:
         run = run.model_copy(update={"spec": run.spec.model_copy(update={"concurrency": concurrency})})
+    if run.executor:
+        refuse_living(run, home.path)  # before models are loaded; whoever takes over asks once more
     tasks = _unchanged(run)
     async with Crew(home, run, tasks) as crew:
         crew.take_over()

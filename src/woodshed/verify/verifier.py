@@ -131,4 +131,9 @@ def _unrun(task: Task, cause: Cause, flags: tuple[str, ...], detail: str) -> Val
                  assurance=assurance, detail=detail)
 
 
-__all__ = ["FreshVerifier"]
+def poisoned() -> FreshVerifier:
+    """A FreshVerifier that adds the poisoned run."""
+    return FreshVerifier(poison=True)
+
+
+__all__ = ["FreshVerifier", "poisoned"]

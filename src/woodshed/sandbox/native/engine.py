@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import os
 import socket
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,12 +15,14 @@ from typing import Any
 from woodshed.errors import EnvironmentFault, SandboxDied, Unsupported
 from woodshed.interfaces import BlobSink, Capability, Snapshot
 from woodshed.model import ChangeSet, EnvironmentSpec, SandboxPolicy, SnapshotManifest
+from woodshed.sandbox.egress.upstream import Outside
 from woodshed.sandbox.images import Images
 from woodshed.sandbox.images.build import run_build
 from woodshed.sandbox.images.crossing import Crossing
 from woodshed.sandbox.native import cgroups, roots, trees
 from woodshed.sandbox.native import policy as policies
 from woodshed.sandbox.native.box import NativeSandbox
+from woodshed.sandbox.native.egress import Network, network
 from woodshed.sandbox.native.forkserver import ForkServer
 from woodshed.sandbox.native.guard import Guard
 from woodshed.sandbox.native.ids import Ranges, privileged
@@ -40,7 +42,7 @@ _ENV = {
 _FEW, _SMALL_BYTES = 64, 1 << 20
 _TAIL_CHARS = 2000
 _ALWAYS: frozenset[Capability] = frozenset(
-    {"snapshot", "fork", "export", "memory", "cpus", "disk", "freeze", "pty", "session", "watch"})
+    {"network", "snapshot", "fork", "export", "memory", "cpus", "disk", "freeze", "pty", "session", "watch"})
 _SPARE_PIDS = 64
 """Where a cgroup bounds processes it is to be the one that refuses: it counts that, an rlimit does not."""
 _WATCHERS = 32
@@ -61,6 +63,7 @@ class _Opened:
     ids: Ranges
     guard: Guard
     shelf: Shelf
+    outside: Outside
 
 
 @dataclass(slots=True)
@@ -71,6 +74,7 @@ class _Hold:
     folder: Path
     first_id: int = 0
     groups: cgroups.Groups | None = None
+    network: Network | None = None
     stack: Stack = field(default_factory=Stack)
 
     def _clear(self) -> None:
@@ -83,6 +87,8 @@ class _Hold:
 
     async def release(self) -> None:
         """Give it all back. What cannot be removed now is swept with the instance's folder."""
+        if self.network is not None:
+            await self.network.egress.close()
         await asyncio.to_thread(self._clear)
         if self.first_id:
             self.opened.ids.give_back(self.first_id)
@@ -106,6 +112,15 @@ class NativeEngine:
         self._roots: dict[object, asyncio.Task[Root]] = {}
         self._made = 0
 
+    def check(self, spec: EnvironmentSpec, policy: SandboxPolicy) -> tuple[str, ...]:
+        """What the policy does not hold. Raises UsageError for a contradiction, Unsupported."""
+        self._check(policy, spec)
+        return policies.notes(policy)
+
+    async def open(self) -> None:
+        """The fork server runs. Raises EnvironmentFault where it cannot."""
+        await self._ready()
+
     async def create(
         self,
         spec: EnvironmentSpec,
@@ -123,8 +138,6 @@ class NativeEngine:
         return await self._create(opened, await self._root(opened, spec), spec, policy, restore)
 
     def _check(self, policy: SandboxPolicy, spec: EnvironmentSpec) -> None:
-        if policy.network:
-            raise Unsupported("network: native sandboxes have none yet")
         policies.check(policy, spec.workdir)
 
     async def _ready(self) -> _Opened:
@@ -150,7 +163,8 @@ class NativeEngine:
         guard = Guard(self._home, setting("disk_reserve_mb"))
         place = Place(self._home, self._instance)
         server = ForkServer(place.dev, self._privileged)
-        return _Opened(place, server, cgroups.control(place.path), Ranges(), guard, Shelf(place.path / "layers"))
+        layers = Shelf(place.path / "layers")
+        return _Opened(place, server, cgroups.control(place.path), Ranges(), guard, layers, Outside())
 
     # -- root file systems ---------------------------------------------------------------------------------------------
 
@@ -206,6 +220,7 @@ class NativeEngine:
         hold = _Hold(opened, opened.place.path / name, stack=Stack(layers))
         opened.shelf.hold(layers)
         try:
+            hold.network = await network(policy.network, opened.outside) if policy.network else None
             hold.first_id = opened.ids.take() if self._privileged else 0
             opened.place.box(name)
             if layers:
@@ -222,12 +237,14 @@ class NativeEngine:
         world = World(
             id=f"{opened.place.instance}-{name}", image_digest=root.digest, folder=hold.folder, lowers=root.lowers,
             shell=policies.shell(policy, root.image.shell), workdir=spec.workdir,
-            env=policies.environment(policy, {**_ENV, **root.image.env, **spec.env}), policy=policy,
+            env=_environment(policy, {**_ENV, **root.image.env, **spec.env}, hold.network), policy=policy,
             groups=hold.groups, privileged=self._privileged, stack=hold.stack,
         )
         snapshots = Snapshots(world, opened.server, opened.shelf, Start(root, spec))
         box = self._boxes[world.id] = NativeSandbox(world, ours, snapshots, self._gone(world.id, hold))
         opened.guard.add(world, box.link)
+        if hold.network is not None:
+            box.network, box.link.doors = hold.network, hold.network.take
         try:
             with theirs:
                 sealed = [upload.target for upload in spec.uploads if upload.read_only]
@@ -267,7 +284,7 @@ class NativeEngine:
             raise Unsupported("fork: the snapshot is another engine's; export it there and adopt it here")
         start, policy = snapshot.start, policy or snapshot.policy
         self._check(policy, start.spec)
-        layers = snapshot.held()
+        layers = opened.shelf.shortest(snapshot.held(), start.root.lowers)
         opened.shelf.hold(layers)  # whoever releases the snapshot meanwhile
         try:
             made = await asyncio.gather(
@@ -309,7 +326,9 @@ class NativeEngine:
             await asyncio.gather(*(box.close() for box in list(self._boxes.values())))
         if not self._opening.exception():
             opened = self._opening.result()
+            opened.outside.close()
             await opened.guard.close()
+            await opened.shelf.close()
             await opened.server.stop()
             opened.control.close(opened.place.instance)
             await asyncio.to_thread(opened.place.close)
@@ -322,6 +341,12 @@ async def _restore(changes: ChangeSet, blobs: BlobSink, upper: Path, lowers: Seq
         apply(changes, blobs, upper, lowers)
     else:
         await asyncio.to_thread(apply, changes, blobs, upper, lowers)
+
+
+def _environment(policy: SandboxPolicy, declared: dict[str, str], given: Network | None) -> Mapping[str, str]:
+    if given is None:
+        return policies.environment(policy, declared)
+    return {**policies.environment(policy, declared | given.trust()), **given.placeholders()}
 
 
 def _pid_max(pids: int, exempt: bool) -> int:
@@ -346,5 +371,5 @@ def _plan(world: World, binds: Sequence[Bound], first_id: int) -> dict[str, Any]
         "shm_kb": min(limits.disk_mb << 10, _SHM_MB << 10, memory_kb // 4),
         "files": limits.files, "file_bytes": limits.disk_mb << 20, "open_files": limits.open_files,
         "workdir": world.workdir, "watchers": 0 if world.privileged else _WATCHERS,
-        "rules": policies.rules(world.policy, world.env.get("PATH", "")),
+        "egress": world.policy.network.ports, "rules": policies.rules(world.policy, world.env.get("PATH", "")),
     }
