@@ -69,7 +69,7 @@ async def run_attempt(task: Task, agent: Agent, parts: Parts, *, seed: int) -> O
 async def _act(
     task: Task, agent: Agent, sandbox: Sandbox, parts: Parts, seed: int, progress: _Progress
 ) -> ChangeSet:
-    wall_s = agent.limits.wall_s or task.agent_timeout_s
+    wall_s = agent.wall_within(task.agent_timeout_s, task.environment.limits)
     acting = Acting(
         task=task, agent=agent, sandbox=sandbox, model=parts.model, emit=parts.emit, seed=seed, deadline_s=wall_s
     )

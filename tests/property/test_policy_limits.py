@@ -21,6 +21,9 @@ BOUNDS = st.builds(
 def test_no_limit_is_wider_than_the_tasks_or_the_policys(declared: Limits, bounds: Limits) -> None:
     """Each limit is the task's, or the policy's where that is narrower; a default of the policy asks nothing."""
     held = declared.within(bounds)
+    agent = Agent(name="a", harness="nop", policy=SandboxPolicy(limits=bounds))
+    assert agent.wall_within(60.0, declared) == min(60.0, held.wall_s or 60.0)
+    assert agent.policy_within(declared).limits.wall_s is None
     for name in Limits.model_fields:
         mine, asked, default = getattr(declared, name), getattr(bounds, name), getattr(Limits(), name)
         known = [value for value in (mine, asked if asked != default else None) if value is not None]

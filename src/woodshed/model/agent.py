@@ -51,5 +51,14 @@ class Agent(Record):
     dialect: str = Field(default="auto", description="auto | tools | text: how tool calls are written")
 
     def policy_within(self, declared: Limits) -> SandboxPolicy:
-        """What binds a sandbox of this agent at a task that declares these limits: the narrower of both."""
-        return self.policy.model_copy(update={"limits": declared.within(self.policy.limits)})
+        """What binds a sandbox of this agent at a task that declares these limits: the narrower of both.
+
+        But for ``wall_s``: :meth:`wall_within` ends the acting, and not the sandbox, whose work is still verified.
+        """
+        limits = declared.within(self.policy.limits).model_copy(update={"wall_s": None})
+        return self.policy.model_copy(update={"limits": limits})
+
+    def wall_within(self, timeout_s: float, declared: Limits) -> float:
+        """Seconds this agent may act at a task of ``timeout_s`` that declares these limits."""
+        bounds = (self.limits.wall_s or timeout_s, declared.wall_s, self.policy.limits.wall_s)
+        return min(bound for bound in bounds if bound is not None)
