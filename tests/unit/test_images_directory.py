@@ -67,7 +67,7 @@ def test_the_digest_follows_the_listing(tmp_path: Path, root: Path) -> None:
 @pytest.mark.parametrize(("image", "why"), [
     ("dir:/nowhere/at/all", "not a directory"), ("dir:", "not a directory"), ("dir:/", "own state"),
     ("dir:{root}/..", "own state"), ("dir:{root}/usr/bin", "no /bin/sh"),
-    ("dir:{root}/usr/bin/dash", "not a directory"), ("ubuntu:24.04", "unknown image"), ("", "unknown image"),
+    ("dir:{root}/usr/bin/dash", "not a directory"), ("file:x", "is no image"), ("Not Good", "no name"), ("", "no name"),
 ])
 def test_images_that_cannot_be_are_refused_by_field(tmp_path: Path, root: Path, image: str, why: str) -> None:
     """A missing root, one that holds our own state, one without a shell, an unknown kind: named, with a remedy."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import NoReturn
 
@@ -13,6 +14,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from woodshed.errors import UsageError
 from woodshed.model import EnvironmentSpec, Framework, Limits, Upload, VerifierSpec
 from woodshed.tasks.folder import check_history, check_part
+from woodshed.tasks.image import Chosen, chosen
 from woodshed.tasks.schema import NEWEST, ArtifactTable, EnvironmentTable, TaskFile
 
 WORKDIR = "/workspace"
@@ -55,7 +57,7 @@ class Declared:
         table, ours = self.config.environment, self.config.woodshed
         workdir, workspace = self.workdir(), self.workspace()
         return EnvironmentSpec(
-            image=self.image(),
+            image=self.chosen.image,
             workdir=workdir,
             requirements=self.requirements(),
             uploads=() if workspace is None else (Upload(source=workspace, target=workdir),),
@@ -78,9 +80,14 @@ class Declared:
             rewards=self.rewards(expected),
         )
 
+    @cached_property
+    def chosen(self) -> Chosen:
+        """The image, and what it says of the working folder."""
+        return chosen(self.config, self.folder, self.fail, self._apart)
+
     def workdir(self) -> str:
         """Absolute and normalised; never a place that is ours or the kernel's."""
-        value = self.config.environment.workdir or WORKDIR
+        value = self.config.environment.workdir or self.chosen.workdir or WORKDIR
         return self._absolute("environment.workdir", value)
 
     def _absolute(self, field: str, value: str, base: str | None = None) -> str:
@@ -93,24 +100,12 @@ class Declared:
             self.fail(field, f"{value!r} is reserved", f'Choose a folder of its own, e.g. "{WORKDIR}".')
         return path
 
-    def image(self) -> str:
-        """``host``, or ``dir:`` and an absolute folder that does not hold the task's answers."""
-        value = self.config.woodshed.image
-        if value is None or value == "host":
-            return "host"
-        kind, _, rest = value.partition(":")
-        if kind != "dir" or not rest or "\0" in rest:
-            self.fail("woodshed.image", f"{value!r} is no image this version knows", 'Write "host" or "dir:PATH".')
-        path = (self.folder / rest).resolve()
-        if not path.is_dir():
-            self.fail("woodshed.image", f"no such folder: {path}", "Unpack the root directory there first.")
-        self._apart("woodshed.image", path)
-        return f"dir:{path}"
-
     def workspace(self) -> Path | None:
         """The folder whose files stand in the workdir at the start; None when the task has none."""
         value = self.config.woodshed.workspace
         name = "environment/workspace" if value is None else value
+        if value is None and self.chosen.brings:
+            return None
         if value is None and not (self.folder / name).is_symlink() and not (self.folder / name).exists():
             return None
         real = self._own(name)

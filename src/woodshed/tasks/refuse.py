@@ -44,7 +44,6 @@ def _refusals(config: TaskFile, folder: Path) -> Iterator[Refusal]:
     for index, artifact in enumerate(config.artifacts):
         if isinstance(artifact, ArtifactTable):
             yield from _artifact(f"artifacts.{index}", artifact)
-    yield from _image(config, folder)
     yield from _files(folder)
 
 
@@ -101,17 +100,6 @@ def _artifact(field: str, artifact: ArtifactTable) -> Iterator[Refusal]:
         yield Refusal(f"{field}.destination", "a destination is not supported", "Remove it: what changed is kept.")
     if artifact.exclude:
         yield Refusal(f"{field}.exclude", "patterns to exclude are not supported", "Name the parts to keep instead.")
-
-
-def _image(config: TaskFile, folder: Path) -> Iterator[Refusal]:
-    if config.woodshed.image is not None:
-        return
-    remedy = ('Write image = "host" (the host\'s /usr and Python, read-only) or image = "dir:PATH" (an unpacked root '
-              "directory) under [woodshed] to say what replaces it.")
-    if config.environment.docker_image is not None:
-        yield Refusal("environment.docker_image", "Docker images cannot be used yet", remedy)
-    if (folder / "environment" / "Dockerfile").exists():
-        yield Refusal(None, "Dockerfiles cannot be built yet", remedy, file="environment/Dockerfile")
 
 
 def _files(folder: Path) -> Iterator[Refusal]:

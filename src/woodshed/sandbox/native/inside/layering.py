@@ -39,9 +39,9 @@ def unpack(message: wire.Message, fds: list[int]) -> None:
     file of the archive, it gets the name ``path`` unless that is a directory.
     """
     stream = frames.Reader(lambda size: os.read(fds[0], size))
-    path, rename = files.checked(message), b""
+    path, rename = os.path.normpath(files.checked(message)), b""
     if message.get("only") and not os.path.isdir(path):
-        path, _, name = path.rstrip("/").rpartition("/")
+        path, _, name = path.rpartition("/")
         rename, path = os.fsencode(name), path or "/"
     made = _make(path, message.get("owner", (0, 0)))
     tree = _Tree(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), message)
