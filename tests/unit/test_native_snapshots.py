@@ -9,12 +9,22 @@ import signal
 import stat
 import tarfile
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from woodshed.errors import EnvironmentFault, ImageFault, SandboxDied
-from woodshed.model import EnvironmentSpec, Limits, SandboxPolicy, SnapshotManifest
+from woodshed.model import (
+    Change,
+    ChangeKind,
+    ChangeSet,
+    EnvironmentSpec,
+    Limits,
+    SandboxPolicy,
+    SnapshotManifest,
+    Upload,
+)
 from woodshed.model.policy import DirectoryRule
 from woodshed.sandbox.conformance import MemoryBlobs
 from woodshed.sandbox.conformance.snapshots import look
@@ -136,6 +146,48 @@ async def test_a_policys_mounts_stay_in_force(engine: NativeEngine) -> None:
     snapshot = await box.snapshot()
     for one in (box, *await engine.fork(snapshot, 2)):
         assert (await out(one, "cat f; touch /etc/x 2>/dev/null || echo refused")) == "x\nrefused\n"
+
+
+async def test_what_is_sealed_stays_sealed(engine: NativeEngine, tmp_path: Path) -> None:
+    """Read-only uploads are part of the new root as of the old one: there, closed to everybody, on one file system."""
+    (tmp_path / "seed").mkdir()
+    (tmp_path / "seed/f").write_text("seed")
+    uploads = (Upload(source=tmp_path / "seed", target="/workspace/seed", read_only=True),
+               Upload(source=tmp_path / "seed/f", target="/workspace/one", read_only=True))
+    box = await engine.create(EnvironmentSpec(uploads=uploads), POLICY)
+    await out(box, "echo x >f")
+    for _ in range(3):
+        await out(box, "echo x >>f")
+        snapshot = await box.snapshot()
+        assert box.world.stack.layers == snapshot.layers
+    for one in (box, *await engine.fork(snapshot)):
+        for denied in ("echo x >seed/f", "echo x >seed/new", "rm seed/f", "echo x >one", "rm -rf seed one"):
+            assert (await one.exec(denied)).exit_code, denied
+        assert await out(one, "cat seed/f one f; ls seed") == "seedseedx\nx\nx\nx\nf\n"
+        found = await out(one, "grep ' - overlay ' /proc/self/mountinfo | cut -d' ' -f3 | sort | uniq -c | wc -l")
+        assert found == "1\n"
+
+
+@pytest.mark.parametrize("rename", [
+    "import os; os.rename(b'/workspace/top', b'/workspace/\\xff')",
+    "import os\nos.chdir('/workspace')\nfor n in range(22):\n os.mkdir('d' * 190); os.chdir('d' * 190)\n"
+    "os.rename('/workspace/top', 'top')",
+])
+async def test_a_mount_point_out_of_reach_is_no_way_out(engine: NativeEngine, tmp_path: Path, rename: str) -> None:
+    """A box that renames what lies above a mount, deep or to no UTF-8, does not end itself by that."""
+    (tmp_path / "f").write_text("seed")
+    spec = EnvironmentSpec(uploads=(Upload(source=tmp_path / "f", target="/workspace/top/f", read_only=True),))
+    blobs = MemoryBlobs()
+    restored = ChangeSet(changes=(  # opaque: a directory of the image cannot be renamed
+        Change(path="/workspace/top", kind=ChangeKind.OPAQUE, mode=0o755),
+        Change(path="/workspace/top/f", kind=ChangeKind.FILE, size=1, sha256=blobs.put(b"x"))))
+    box = await engine.create(spec, POLICY, restore=(restored, blobs))
+    assert (await box.exec(["python3", "-c", rename])).exit_code == 0
+    await out(box, "echo x >g")
+    with suppress(EnvironmentFault):  # too deep to be copied
+        await box.snapshot()
+    assert await out(box, "cat g; ls /.. | grep -cx '[0-9]' || true") == "x\n0\n"
+    assert box.world.stack.layers == ()
 
 
 async def test_without_a_fork_server_it_is_a_copy(box: NativeSandbox) -> None:

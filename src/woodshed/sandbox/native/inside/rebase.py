@@ -13,6 +13,7 @@ hold. The kernel logs that the new lower directory was another overlay's upper o
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 from typing import Any, NoReturn
@@ -23,8 +24,15 @@ from woodshed.sandbox.native.inside.commands import Commands
 _ANSWER, _WORKING = 4096, b"working"
 _NAMESPACES = ("/proc/self/ns/user", "/proc/self/ns/mnt")
 
-Mounted = tuple[int, int, bytes]
-"""Of one mount: its id, its parent's, and where it stands."""
+_LONGEST = 3900
+"""Bytes of a mount point, below PATH_MAX: what the box may have renamed its parents to."""
+
+
+class Mounted:
+    """One mount: its id, its parent's, its file system, which part of that, and where it stands."""
+
+    def __init__(self, ident: int, parent: int, device: bytes, part: bytes, point: bytes) -> None:
+        self.ident, self.parent, self.device, self.part, self.point = ident, parent, device, part, point
 
 
 class Rest:
@@ -91,18 +99,21 @@ def run(plan: dict[str, Any], fds: list[int], privileged: bool) -> NoReturn:
         syscalls.setns(mntns, syscalls.CLONE_NEWNS)
         os.open("/", os.O_PATH)  # ours until we end: what the old root has cached is let go of behind everybody's back
         standing = _mounted(proc)
-        root = next(ident for ident, _, point in standing if point == b"/")
-        flags = os.statvfs("/").f_flag & mounts.ROOT_FLAGS
+        root = next(one for one in standing if one.point == b"/")
+        flags, sealed = _flags(b"/"), _sealed(standing, root)
         _say(rest, "working")  # whoever hears nothing after this must give the box up
         mounts.cover("/")
         try:
             os.chdir("/..")  # leads onto what covers the root
             mounts.overlay(layers)
-        except OSError:
+            _check(standing, root)
+        except (OSError, ValueError):
             syscalls.unmount("/..")
             raise
         state = "broken"
-        _move(standing, root)
+        _move([one for one in standing if one not in sealed], root)
+        for one, its_flags in sealed.items():
+            _bind(one, its_flags)
         if flags & ~mounts.OVERLAY_FLAGS:
             syscalls.mount(None, ".", None, syscalls.MS_BIND | syscalls.MS_REMOUNT | flags)
         syscalls.pivot_root()
@@ -129,7 +140,7 @@ def _mounted(proc: int) -> list[Mounted]:
     """
     with open(os.open("mountinfo", os.O_RDONLY, dir_fd=proc), "rb", buffering=1 << 16) as file:
         lines = [line.split(b" ", 5) for line in file.read().splitlines()]
-    return [(int(line[0]), int(line[1]), _plain(line[4])) for line in lines]
+    return [Mounted(int(line[0]), int(line[1]), line[2], _plain(line[3]), _plain(line[4])) for line in lines]
 
 
 def _plain(escaped: bytes) -> bytes:
@@ -137,24 +148,59 @@ def _plain(escaped: bytes) -> bytes:
     return first + b"".join(bytes([int(part[:3], 8)]) + part[3:] for part in others)
 
 
-def _move(standing: list[Mounted], root: int) -> None:
+def _flags(point: bytes) -> int:
+    return os.statvfs(point).f_flag & mounts.ROOT_FLAGS
+
+
+def _sealed(standing: list[Mounted], root: Mounted) -> dict[Mounted, int]:
+    """Parts of the old root that are mounted once more, with their flags: the new root's take their place.
+
+    Raises OSError for one that something else is mounted on or beneath.
+    """
+    sealed = {one: _flags(one.point) for one in standing if one.device == root.device and one is not root}
+    idents = {one.ident for one in sealed}
+    for one in standing:
+        if one.parent in idents or (one in sealed and one.parent != root.ident):
+            raise OSError(errno.ENOTSUP, "parts of the root are mounted within each other")
+    return sealed
+
+
+def _check(standing: list[Mounted], root: Mounted) -> None:
+    """Whether each mount point can be named, and is in the new root, the current directory. Raises OSError."""
+    for one in standing:
+        if len(one.point) > _LONGEST:
+            raise OSError(errno.ENAMETOOLONG, "a mount point has a long path")
+        one.point.decode()
+        one.part.decode()
+        if one.parent == root.ident:
+            os.lstat(b"." + one.point)
+
+
+def _move(standing: list[Mounted], root: Mounted) -> None:
     """Move what stands on the old root to the same places of the new one, which is the current directory.
 
     Mounts on one place, one upon the other, move one by one: a path leads to the topmost alone.
     """
-    for ident, parent, point in standing:
-        if parent != root:
+    for one in standing:
+        if one.parent != root.ident:
             continue
         held: list[bytes] = []
-        while above := [other for other, under, where in standing if under == ident and where == point]:
+        ident = one.ident
+        while above := [two.ident for two in standing if two.parent == ident and two.point == one.point]:
             ident = above[0]
             held.append(b"../held%d" % len(held))
         for place in held:
-            _make_like(point, place)
-            syscalls.move(point, place)
-        syscalls.move(point, b"." + point)
+            _make_like(one.point, place)
+            syscalls.move(one.point, place)
+        syscalls.move(one.point, b"." + one.point)
         for place in reversed(held):
-            syscalls.move(place, b"." + point)
+            syscalls.move(place, b"." + one.point)
+
+
+def _bind(one: Mounted, flags: int) -> None:
+    place = "." + one.point.decode()
+    syscalls.mount("." + one.part.decode(), place, None, syscalls.MS_BIND)
+    syscalls.mount(None, place, None, syscalls.MS_BIND | syscalls.MS_REMOUNT | flags)
 
 
 def _make_like(point: bytes, place: bytes) -> None:
