@@ -210,7 +210,7 @@ class Commands:
         if fds:
             self.hold(following)
             ended.add_done_callback(following.ended)
-        return NativeProcess(self, self.link, message["id"], ended, following.feed)
+        return NativeProcess(self.link, message["id"], ended, self.kill_tree, following.feed)
 
     async def pty(
         self,
@@ -244,7 +244,7 @@ class Commands:
         if not fds:
             self.kill_soon(message["id"])
             raise _no_more_files()
-        process = NativeProcess(self, self.link, message["id"], self.link.later(message["id"]))
+        process = NativeProcess(self.link, message["id"], self.link.later(message["id"]), self.kill_tree)
         try:
             terminal = NativeTerminal(process, fds[0], self.loop, self.forget)
         except OSError as error:

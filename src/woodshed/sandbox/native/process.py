@@ -7,13 +7,11 @@ import errno
 import os
 import signal
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
 
 from woodshed.errors import UsageError
 from woodshed.sandbox.native.link import Link, Reply
 
-if TYPE_CHECKING:
-    from woodshed.sandbox.native.commands import Commands
+Kill = Callable[[int], Awaitable[None]]
 
 
 class Feed:
@@ -69,9 +67,10 @@ class NativeProcess:
     """A background command of a native sandbox. See :class:`woodshed.interfaces.Process`."""
 
     def __init__(
-        self, commands: Commands, link: Link, ident: int, ended: asyncio.Future[Reply], feed: Feed | None = None
+        self, link: Link, ident: int, ended: asyncio.Future[Reply], kill: Kill, feed: Feed | None = None
     ) -> None:
-        self.id, self._commands, self._link, self._ended, self._feed = ident, commands, link, ended, feed
+        """``kill`` ends a command with all its descendants."""
+        self.id, self._link, self._ended, self._kill, self._feed = ident, link, ended, kill, feed
 
     @property
     def ended(self) -> bool:
@@ -115,7 +114,7 @@ class NativeProcess:
 
     async def kill(self) -> None:
         """End it and its descendants. Idempotent."""
-        await self._commands.kill_tree(self.id)
+        await self._kill(self.id)
 
 
 async def _no_stdin() -> None:
