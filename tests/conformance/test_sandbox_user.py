@@ -16,7 +16,8 @@ AGAIN = (
     "unit/test_native_roundtrip.py", "unit/test_native_limits.py", "unit/test_native_guard.py",
     "unit/test_native_parts.py", "unit/test_native_networks.py", "unit/test_native_commands.py",
     "unit/test_native_sessions.py", "unit/test_native_transfer.py", "unit/test_native_watch.py",
-    "unit/test_native_snapshots.py", "chaos/test_native_kill.py", "security/test_native_policy_attacks.py",
+    "unit/test_native_snapshots.py", "unit/test_native_archives.py",
+    "chaos/test_native_kill.py", "security/test_native_policy_attacks.py",
     "unit/test_native_policy.py",
 )  # fmt: skip
 
