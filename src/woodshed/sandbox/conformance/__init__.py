@@ -10,13 +10,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from woodshed.interfaces import SandboxEngine
-from woodshed.sandbox.conformance import changes, commands, files, life, limits, policies, sessions, snapshots, transfer
+from woodshed.sandbox.conformance import (
+    changes,
+    commands,
+    egress,
+    files,
+    life,
+    limits,
+    policies,
+    sessions,
+    snapshots,
+    transfer,
+)
 from woodshed.sandbox.conformance.kit import Check, MemoryBlobs
 
 __all__ = ["CHECKS", "Check", "MemoryBlobs", "run"]
 
 CHECKS: tuple[Check, ...] = (*commands.CHECKS, *files.CHECKS, *changes.CHECKS, *life.CHECKS, *snapshots.CHECKS,
-                             *policies.CHECKS, *limits.CHECKS, *transfer.CHECKS, *sessions.CHECKS)
+                             *policies.CHECKS, *limits.CHECKS, *transfer.CHECKS, *sessions.CHECKS,
+                             *egress.CHECKS)
 
 
 async def run(engine: SandboxEngine, checks: Sequence[Check] = CHECKS) -> dict[str, str | None]:

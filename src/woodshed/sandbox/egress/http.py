@@ -12,6 +12,7 @@ from dataclasses import dataclass
 LARGEST_HEAD = 32_768
 _MOST_FIELDS = 128
 _LINE = re.compile(rb"([A-Z][A-Z-]{0,31}) ([\x21-\x7e]+) HTTP/1\.([01])")
+_BEGINS = re.compile(rb"[A-Z][A-Z-]{0,31}( |\Z)")
 _FIELD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*(.*?)[ \t]*", re.DOTALL)
 _CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 _LENGTH = re.compile(rb"[0-9]{1,15}")
@@ -67,7 +68,9 @@ def take(buffer: bytearray) -> Request | None:
     if end < 0:
         if len(buffer) >= LARGEST_HEAD:
             raise Refused("a request head too long", 431)
-        if buffer and not 0x41 <= buffer[0] <= 0x5A:  # a method begins with a capital
+        first, ended, _ = buffer.partition(b"\n")
+        whole = not ended or (first.endswith(b"\r") and _LINE.fullmatch(first[:-1]))
+        if (buffer and not _BEGINS.match(buffer)) or not whole:
             raise Refused("neither HTTP nor TLS", 400)
         return None
     lines = bytes(buffer[:end]).split(b"\r\n")

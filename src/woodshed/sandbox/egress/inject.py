@@ -11,6 +11,7 @@ import binascii
 import os
 import secrets as random
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from woodshed.errors import UsageError
@@ -48,22 +49,22 @@ def read(policy: NetworkPolicy) -> dict[str, Secret]:
 
 
 def _value(secret: SecretRule) -> bytes:
-    field = f"network.rules.secrets.{secret.name}"
+    at = f"network.rules.secrets.{secret.name}"
     if secret.file is not None:
         try:
             with Path(secret.file).open("rb") as file:
                 value = file.read(_LARGEST + 2).rstrip(b"\r\n")
         except OSError as error:
-            raise UsageError(f"{secret.file} cannot be read: {error.strerror}", field=field,
+            raise UsageError(f"{secret.file} cannot be read: {error.strerror}", field=at,
                              remedy="Name a file with the secret alone in it.") from None
     else:
         text = os.environ.get(secret.env or "")
         if text is None:
-            raise UsageError(f"the variable {secret.env} is not set", field=field,
+            raise UsageError(f"the variable {secret.env} is not set", field=at,
                              remedy="Set it where Woodshed runs; the sandbox never has it.")
         value = os.fsencode(text)
     if not _LEAST <= len(value) <= _LARGEST or any(byte < 0x21 or byte == 0x7F for byte in value):
-        raise UsageError(f"not {_LEAST} to {_LARGEST} bytes without spaces and control characters", field=field,
+        raise UsageError(f"not {_LEAST} to {_LARGEST} bytes without spaces and control characters", field=at,
                          remedy="Store the secret alone, as it is to be sent.")
     return value
 
@@ -73,29 +74,38 @@ def of_rule(rule: HostRule, known: Mapping[str, Secret]) -> tuple[Secret, ...]:
     return tuple(known[secret.name] for secret in rule.secrets)
 
 
-def put(fields: Fields, secrets: Iterable[Secret]) -> tuple[Fields, list[str]]:
-    """``fields`` with secrets for placeholders, and the names of those that were put in.
+@dataclass(slots=True)
+class Put:
+    """A request's fields with secrets in them; the names of those; and every form in which one is sent."""
 
-    Also inside the credentials of Basic authorization, which are base64. With a secret in them, a compressed answer is
-    not asked for: what it repeats could not be found.
+    fields: Fields
+    names: list[str] = field(default_factory=list)
+    forms: list[bytes] = field(default_factory=list, repr=False)
+
+
+def put(fields: Fields, secrets: Iterable[Secret]) -> Put:
+    """Secrets for placeholders, also inside the credentials of Basic authorization, which are base64.
+
+    Where a secret could be sent no compressed answer is asked for: what it repeats could not be found.
     """
-    secrets, used = tuple(secrets), list[str]()
+    secrets = tuple(secrets)
     if not secrets:
-        return fields, used
-    made: Fields = []
+        return Put(fields)
+    made = Put([], forms=[secret.value for secret in secrets])
     for name, value in fields:
         for secret in secrets:
-            changed = _basic(value, secret) if name.lower() == b"authorization" else None
+            changed = _basic(value, secret, made.forms) if name.lower() == b"authorization" else None
             changed = changed or value.replace(secret.placeholder, secret.value)
             if changed != value:
-                used.append(secret.name)
+                made.names.append(secret.name)
                 value = changed
-        made.append((name, value))
-    made = [field for field in made if field[0].lower() != b"accept-encoding"]
-    return [*made, (b"Accept-Encoding", b"identity")], used
+        if name.lower() != b"accept-encoding":
+            made.fields.append((name, value))
+    made.fields.append((b"Accept-Encoding", b"identity"))
+    return made
 
 
-def _basic(value: bytes, secret: Secret) -> bytes | None:
+def _basic(value: bytes, secret: Secret, forms: list[bytes]) -> bytes | None:
     scheme, _, credentials = value.partition(b" ")
     if scheme.lower() != b"basic":
         return None
@@ -105,14 +115,15 @@ def _basic(value: bytes, secret: Secret) -> bytes | None:
         return None
     if secret.placeholder not in plain:
         return None
-    return scheme + b" " + base64.b64encode(plain.replace(secret.placeholder, secret.value))
+    forms.append(base64.b64encode(plain.replace(secret.placeholder, secret.value)))
+    return scheme + b" " + forms[-1]
 
 
 class Blot:
     """Blots secrets out of a stream of bytes, whatever pieces it comes in. The length stays: ``*`` for each byte."""
 
-    def __init__(self, secrets: Iterable[Secret]) -> None:
-        self._values = tuple(secret.value for secret in secrets)
+    def __init__(self, values: Iterable[bytes]) -> None:
+        self._values = tuple(values)
         self._held = b""
 
     def __bool__(self) -> bool:

@@ -29,6 +29,7 @@ class Relay:
         self._visit, self._client, self._opens = visit, client, opens
         self._rule: HostRule = visit.grant.rule
         self._secrets = inject.of_rule(self._rule, secrets)
+        self._forms: list[bytes] = []
         self._clear, self._buffer, self._body = clear, bytearray(), http.Body(0)
         # So that a refusal is always the first answer on its connection, and cannot fall into another one.
         self._once = self._rule.allowed_methods is not None or bool(self._secrets)
@@ -43,7 +44,7 @@ class Relay:
         server = await self._opens()
         try:
             await self._forward(server, request)
-            blot = Blot(self._secrets)
+            blot = Blot(self._forms)
             await both(self._requests(server, request), carry(server, self._client, self._visit.count_received, blot),
                        until=1)
         finally:
@@ -82,8 +83,9 @@ class Relay:
 
     async def _forward(self, server: Wire, request: Request) -> None:
         visit = self._visit
-        request.fields, used = inject.put(request.fields, self._secrets)
-        more: dict[str, Any] = {"secrets": used} if used else {}
+        filled = inject.put(request.fields, self._secrets)
+        request.fields, self._forms = filled.fields, filled.forms
+        more: dict[str, Any] = {"secrets": filled.names} if filled.names else {}
         visit.tell("allowed", method=request.method, path=request.path.partition("?")[0][:_SHOWN_PATH], **more)
         head = request.written(host=visit.name if self._rule.upstream_tls else None, close=self._once)
         visit.count_sent(len(head))

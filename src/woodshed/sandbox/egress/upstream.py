@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import ssl
 import time
@@ -10,7 +11,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from woodshed.model.network import HostRule, split_address
+from woodshed.errors import UsageError
+from woodshed.model.network import HostRule, NetworkPolicy, split_address
 from woodshed.sandbox.egress.addresses import is_own, why_refused
 from woodshed.sandbox.egress.wires import Plain, Sealed, Wire
 
@@ -50,8 +52,17 @@ class Outside:
         self._contexts: dict[str | None, ssl.SSLContext] = {}
         self._threads: ThreadPoolExecutor | None = None
 
+    async def prepare(self, policy: NetworkPolicy) -> None:
+        """Read the certificates that the rules trust, once: some ten milliseconds. Raises UsageError."""
+        for rule in policy.rules:
+            if (rule.upstream_tls or rule.intercept) and rule.ca_file not in self._contexts:
+                self._contexts[rule.ca_file] = await asyncio.to_thread(_context, rule.ca_file)
+
     async def connect(self, rule: HostRule, name: str, port: int, *, tls: bool = False) -> Wire:
-        """A connection to ``name`` as ``rule`` admits, with its certificate checked where ``tls``. Raises Unreached."""
+        """A connection to ``name`` as ``rule`` admits. Raises Unreached.
+
+        Where ``tls`` its certificate is checked; the rule's policy was prepared for.
+        """
         try:
             async with asyncio.timeout(CONNECT_S):
                 plain = await self._plain(await self._targets(rule, name, port))
@@ -60,8 +71,10 @@ class Outside:
             raise Unreached("no answer in time") from None
         except ssl.SSLCertVerificationError as error:
             raise Unreached(f"its certificate: {error.verify_message}") from None
-        except OSError as error:
-            raise Unreached(error.strerror or type(error).__name__) from None
+        except ssl.SSLError as error:
+            raise Unreached(f"TLS: {error.reason}") from None
+        except OSError as error:  # asyncio's own text would name the address
+            raise Unreached(os.strerror(error.errno) if error.errno else type(error).__name__) from None
 
     async def _targets(self, rule: HostRule, name: str, port: int) -> list[tuple[str, int]]:
         if rule.address is not None:
@@ -95,20 +108,12 @@ class Outside:
 
     async def _sealed(self, plain: Plain, rule: HostRule, name: str) -> Sealed:
         try:
-            wire = Sealed(plain, self._context(rule.ca_file), name=name)
+            wire = Sealed(plain, self._contexts[rule.ca_file], name=name)
             await wire.handshake()
         except BaseException:
             plain.close()
             raise
         return wire
-
-    def _context(self, ca_file: str | None) -> ssl.SSLContext:
-        """Reads the trusted certificates once: some ten milliseconds."""
-        if ca_file not in self._contexts:
-            context = ssl.create_default_context(cafile=ca_file)
-            context.set_alpn_protocols(["http/1.1"])
-            self._contexts[ca_file] = context
-        return self._contexts[ca_file]
 
     # -- names ---------------------------------------------------------------------------------------------------------
 
@@ -149,6 +154,16 @@ class Outside:
             task.cancel()
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _context(ca_file: str | None) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=ca_file)
+    except OSError as error:  # ssl.SSLError is one
+        raise UsageError(f"{ca_file} cannot be used: {error.strerror or error}", field="network.rules.ca_file",
+                         remedy="Name a file of certificates in PEM.") from None
+    context.set_alpn_protocols(["http/1.1"])
+    return context
 
 
 def _addresses(name: str) -> list[str]:

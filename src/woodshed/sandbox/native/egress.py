@@ -50,5 +50,6 @@ async def network(policy: NetworkPolicy, outside: Outside) -> Network | None:
     """Of a policy with rules; None where there are none. Raises UsageError, Unsupported."""
     if not policy:
         return None
+    await outside.prepare(policy)
     intercepts = any(rule.intercept for rule in policy.rules)
     return Network(policy, outside, await asyncio.to_thread(Authority) if intercepts else None)
