@@ -93,7 +93,7 @@ async def _pipe(scene: Scene) -> str | None:
     box = await scene.box()
     await box.exec("mkfifo pipe")
     try:
-        await asyncio.wait_for(box.read("pipe"), 2)
+        await asyncio.wait_for(box.read("pipe"), 1)
     except TimeoutError:
         return "the first process waits for a writer"
     except OSError:

@@ -110,7 +110,7 @@ async def _stop_everything(scene: Scene) -> str | None:
         patch.setattr(link, "_PATIENCE_S", 0.3)
         patch.setattr(link, "children", looking)
         with suppress(TimeoutError):
-            while len(freed) < 3:  # about one in ten meets the moment
+            while len(freed) < 2:  # about one in ten meets the moment
                 await asyncio.wait_for(box.exec("true", timeout_s=0.05), 2)
         try:
             await asyncio.wait_for(box.kill_all(), 3)
@@ -188,18 +188,18 @@ hit(len(held) >= 800 and f"{len(held)} open files")
 """
 # Slowly enough for whoever looks now and then.
 FILL_SLOWLY = """
-for number in range(12):
+for number in range(8):
     with open(f"{number}", "wb") as file:
         file.write(os.urandom(4 << 20))
-    time.sleep(0.15)
-hit(number == 11 and "48 MB")
+    time.sleep(0.12)
+hit("32 MB")
 """
 MANY_FILES = """
-for number in range(3000):
+for number in range(2000):
     open(f"{number}", "w").close()
     if number % 250 == 0:
-        time.sleep(0.15)
-hit("3000 files")
+        time.sleep(0.12)
+hit("2000 files")
 """
 SEGMENTS = """
 libc.shmat.restype = ctypes.c_void_p
