@@ -54,6 +54,10 @@ def leftovers(home: Path) -> list[str]:
         try:
             if int(process.name) != os.getpid() and str(home).encode() in (process / "environ").read_bytes():
                 found.append(f"process {process.name} {(process / 'cmdline').read_bytes()!r}")
+            # Sandboxes hide their environment; a live one always has a live fork server, and that a live engine.
+            name, _, fields = (process / "stat").read_text().partition("(")[2].rpartition(")")
+            if name == "woodshed-box" and fields.split()[:2] != ["Z", "1"] and fields.split()[1] == "1":
+                found.append(f"an orphaned process of a sandbox, {process.name}")
         except OSError:
             continue
     found += [f"cgroup {path}" for path in Path("/sys/fs/cgroup").glob("**/*woodshed*") if _names(path, home)]

@@ -15,13 +15,23 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, cast
 
+from woodshed import settings
 from woodshed.errors import UsageError
 from woodshed.interfaces import Harness, SandboxEngine, Verifier
+from woodshed.sandbox.pool import Pool
 
 
 def engine(name: str, home: Path) -> SandboxEngine:
-    """The sandbox engine called ``name``, keeping its state below ``home``. Raises UsageError for an unknown one."""
-    return cast(SandboxEngine, _factory("woodshed.engines", "engine", name)(home))
+    """The sandbox engine called ``name``, keeping its state below ``home``, with the reserve that settings ask for.
+
+    Raises UsageError for an unknown one, or a reserve that is no number.
+    """
+    made = cast(SandboxEngine, _factory("woodshed.engines", "engine", name)(home))
+    asked = settings.setting("warm_sandboxes")
+    if not asked.isdecimal():
+        raise UsageError(f"{asked!r} is no number of sandboxes", field="WOODSHED_WARM_SANDBOXES",
+                         remedy="Say how many of each kind are to stand ready; 0 keeps none.")
+    return Pool(made, warm=int(asked)) if int(asked) else made
 
 
 def harness(name: str) -> Harness:

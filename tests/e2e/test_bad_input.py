@@ -176,3 +176,10 @@ def test_a_policy_that_cannot_hold_is_refused_before_anything_runs(home: Path, t
     done = woodshed("run", START, "--agent", "oracle", "--policy", policy, home=home)
     assert done.returncode == 2
     assert "/workspace is hidden" in done.stderr
+
+
+def test_a_reserve_that_is_no_number_is_named(home: Path) -> None:
+    """A setting that must be a number is refused with its variable's name."""
+    done = woodshed("run", START, "--agent", "nop", home=home, env={"WOODSHED_WARM_SANDBOXES": "two"})
+    assert done.returncode == 2
+    assert "WOODSHED_WARM_SANDBOXES" in done.stderr

@@ -118,3 +118,11 @@ def test_the_poisoned_verifier_states_its_assurance(home: Path) -> None:
     assert agent_row(summary, "oracle")["passed"] == 1
     shown = json.loads(woodshed("show", summary["run"], "--json", home=home).stdout)
     assert [result["assurance"] for result in shown["results"]] == ["poisoned"]
+
+
+def test_a_run_takes_its_sandboxes_from_a_reserve(home: Path) -> None:
+    """With sandboxes standing ready the results are the same, and nothing of the reserve is left."""
+    task = EXAMPLES / "first-steps" / "write-file"
+    summary = run_json(task, "--agent", "oracle", "-n", "6", home=home, env={"WOODSHED_WARM_SANDBOXES": "2"})
+    assert agent_row(summary, "oracle")["passed"] == 6
+    assert leftovers(home) == []
