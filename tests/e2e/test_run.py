@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -126,3 +127,17 @@ def test_a_run_takes_its_sandboxes_from_a_reserve(home: Path) -> None:
     summary = run_json(task, "--agent", "oracle", "-n", "6", home=home, env={"WOODSHED_WARM_SANDBOXES": "2"})
     assert agent_row(summary, "oracle")["passed"] == 6
     assert leftovers(home) == []
+
+
+def test_a_trace_names_what_a_tool_of_the_host_would_run(home: Path, tmp_path: Path) -> None:
+    """A git hook among the changes is flagged, for people and for programs."""
+    task = tmp_path / "hooked"
+    shutil.copytree(EXAMPLES / "first-steps" / "write-file", task)
+    solve = task / "solution" / "solve.sh"
+    solve.write_text(solve.read_text() + "\nmkdir -p .git/hooks && echo 'exit 0' >.git/hooks/post-checkout\n")
+    summary = run_json(task, "--agent", "oracle", home=home)
+    attempt = f"{summary['run']}.1"
+    told = woodshed("trace", attempt, home=home).stdout
+    assert "a tool may run it by itself: /workspace/.git/hooks/post-checkout" in told
+    machine = json.loads(woodshed("trace", attempt, "--json", home=home).stdout)
+    assert [line.partition(":")[0] for line in machine["flagged"]] == ["/workspace/.git/hooks/post-checkout"]

@@ -103,6 +103,8 @@ def _print_trace(told: dict[str, Any]) -> None:
         out.print(Syntax(visible(told["diff"]), "diff", background_color="default"))
     for line in told["refused"]:
         out.print(f"not captured: {plain(line)}", style="yellow")
+    for line in told["flagged"]:
+        out.print(f"a tool may run it by itself: {plain(line)}", style="yellow")
     out.print(f"\n[bold]verdict[/] {plain(report.sentence(told['verdict']))}")
     stages = "  ".join(f"{name} {1000 * seconds:.0f} ms" for name, seconds in told["stages_s"].items())
     out.print(f"stop: {told['stop'] or '–'}   {stages}", style="dim")

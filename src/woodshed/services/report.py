@@ -92,6 +92,7 @@ def trace(home: Home, attempt_id: str) -> dict[str, Any]:
         "steps": [step.to_json() for step in steps],
         "changes": [change.to_json() for change in changes.changes],
         "refused": list(changes.refused),
+        "flagged": list(changes.flagged),
         "diff": diff(home, changes, _task(run, attempt.task)),
         "verdict": attempt.outcome.verdict.to_json() if attempt.outcome else None,
         "stages_s": attempt.outcome.stages_s if attempt.outcome else {},

@@ -177,7 +177,7 @@ async def closing_a_terminal_ends_its_tree(engine: SandboxEngine) -> None:
         await terminal.close()
         await terminal.close()
         assert await terminal.read() == b""
-        assert await terminal.process.wait() >= 128
+        assert await terminal.process.wait() != 0  # killed, or told by its writes first that nobody is there
         left = await sleepers(sandbox)
         assert "sleep 62" not in left
         assert "yes 627" not in left
