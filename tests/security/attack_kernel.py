@@ -309,6 +309,6 @@ ATTACKS = (
     Attack(10, "xdp", _socket(44, 3), (_family(44), (*CAPABILITIES, *OWN_NETWORK)),
            needs=("xdp",)),
     Attack(10, "raw IP", _socket(2, 3, 1), (CAPABILITIES, OWN_NETWORK)),
-    Attack(10, "the kernel's events", NETLINK, ((Patch("*_when(0, [_ret(_ALLOW)]), _ret(refuse)]  # NETLINK_ROUTE",
-                                                       "_ret(_ALLOW)]  # NETLINK_ROUTE"),),)),
+    Attack(10, "the kernel's events", NETLINK, ((Patch(
+        "netlink = [_argument(2),", "netlink = [_ret(_ALLOW), _argument(2),"),),)),
 )  # fmt: skip

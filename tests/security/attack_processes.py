@@ -110,8 +110,7 @@ async def _hold_up(scene: Scene) -> str | None:
     box = await scene.box()
     await box.exec("cp /usr/bin/true /tmp/program")
     await box.start(["python3", "-c", PRELUDE + LEASE, "{\"calls\": 0}"])
-    while (await box.exec("test -e held")).exit_code:
-        await asyncio.sleep(0.02)
+    await box.exec("until test -e held; do sleep 0.02; done", timeout_s=10)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(link, "_PATIENCE_S", 0.3)
         with suppress(TimeoutError):
