@@ -25,6 +25,7 @@ LEAST_PRIVATE = {"woodshed"}
 THIRD_PARTY_HOMES = {
     "aiohttp": {"gateway"},
     "alembic": {"store"},
+    "cryptography": {"sandbox"},
     "dbos": {"engine"},
     "gguf": {"gateway"},
     "rich": {"cli"},

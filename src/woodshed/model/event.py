@@ -24,6 +24,7 @@ class EventKind(StrEnum):
     CHANGES = "changes"  # {changes, refused, blob}
     VERIFIER = "verifier"  # {exit_code, seconds, report, output_blob, touched}
     VERDICT = "verdict"  # the verdict's JSON
+    POLICY = "policy"  # {policy, verdict, what, host, port, reason, count, …}: a decision upon the sandbox's network
     ERROR = "error"  # {cause, type, message, retryable}
     NOTE = "note"  # {text}
 

@@ -117,7 +117,7 @@ async def tell_refused(client: Wire, refusal: Refused) -> None:
     with suppress(OSError, TimeoutError):
         async with asyncio.timeout(_LINGER_S):
             await client.write(http.refusal(refusal))
-            await client.finish()
             for _ in range(_LINGER_PIECES):
                 if not await client.read():
-                    return
+                    break
+            await client.finish()
