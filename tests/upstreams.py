@@ -28,7 +28,7 @@ class Host:
 @asynccontextmanager
 async def host(
     *, name: str = "", folder: Path | None = None, body: Callable[[bytes], bytes] | None = None,
-    serve: Serve | None = None,
+    kind: str = "text/plain", serve: Serve | None = None,
 ) -> AsyncIterator[Host]:
     """A host of HTTP/1.1 that says what ``body`` makes of a request's head; with a ``name``, under TLS as that.
 
@@ -49,7 +49,7 @@ async def host(
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         made.connections += 1
         try:
-            await (serve(reader, writer) if serve is not None else _http(made, body, reader, writer))
+            await (serve(reader, writer) if serve is not None else _http(made, kind, body, reader, writer))
         except (OSError, asyncio.IncompleteReadError):
             pass
         finally:
@@ -64,7 +64,8 @@ async def host(
 
 
 async def _http(
-    made: Host, body: Callable[[bytes], bytes] | None, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    made: Host, kind: str, body: Callable[[bytes], bytes] | None, reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
 ) -> None:
     while True:
         head = await reader.readuntil(b"\r\n\r\n")
@@ -72,7 +73,7 @@ async def _http(
         fields = dict(line.lower().split(b": ", 1) for line in head.split(b"\r\n")[1:] if b": " in line)
         made.bodies.append(await _body(fields, reader))
         said = body(head) if body is not None else b"well\n"
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(said) + said)
+        writer.write(f"HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Length: {len(said)}\r\n\r\n".encode() + said)
         await writer.drain()
         if fields.get(b"connection") == b"close":
             return
