@@ -32,6 +32,7 @@ SETTINGS = (
     Setting("python", "", "the Python that sandboxes of the host image use (default: the one running Woodshed)"),
     Setting("pip_args", "", "extra arguments for pip when layers of requirements are made"),
     Setting("image_mb", "20480", "MB that one layer of an image may unpack to"),
+    Setting("build_policy", "", "policy (TOML) of the commands that Dockerfiles run (default: no network)"),
     Setting("registry_mirror", "", "registry asked first for images of docker.io, e.g. https://mirror.example"),
     Setting("registry_http", "", "registries (host:port, by commas) spoken to without TLS, besides this machine's own"),
     Setting("disk_reserve_mb", "", "MB that sandboxes leave free on the disk of the home (default: 5 %, at most 1024)"),

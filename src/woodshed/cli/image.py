@@ -12,7 +12,7 @@ import typer
 from woodshed import settings
 from woodshed.cli.output import Json, emit_json, note, out, plain, table
 from woodshed.errors import UsageError
-from woodshed.services import images
+from woodshed.services import boxes, images
 from woodshed.services.images import Made
 
 app = typer.Typer(no_args_is_help=True)
@@ -38,6 +38,9 @@ def build(
     name: Annotated[str, typer.Option("--tag", "-t", metavar="NAME", help="Keep it under this name.")] = "",
     target: Annotated[str | None, typer.Option(help="The stage to build [default: the last].")] = None,
     build_arg: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="An ARG; repeatable.")] = None,
+    policy: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A SandboxPolicy in TOML for what RUN runs.")
+    ] = None,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
@@ -50,7 +53,7 @@ def build(
         given[key] = value
     made = asyncio.run(images.build(
         settings.home(), context, file, name=name, target=target, arguments=given,
-        tell=None if quiet or json else note))
+        policy=boxes.load_policy(policy) if policy is not None else None, tell=None if quiet or json else note))
     _done(made, name or f"id:{made.id}", json)
 
 

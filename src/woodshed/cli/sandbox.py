@@ -20,7 +20,7 @@ from woodshed.services import boxes
 
 app = typer.Typer(no_args_is_help=True)
 
-Image = Annotated[str, typer.Option(help="host, or dir:PATH of an unpacked root.")]
+Image = Annotated[str, typer.Option(help="host, dir:PATH, oci:PATH, dockerfile:PATH, or a registry's image.")]
 Requirement = Annotated[list[str] | None, typer.Option("--requirement", "-r", help="A pip requirement; repeatable.")]
 Copy = Annotated[list[str] | None, typer.Option("--copy", metavar="SRC:DST", help="Files there at the start.")]
 Memory = Annotated[int | None, typer.Option(min=1, help="Memory limit in MB.")]

@@ -26,7 +26,8 @@ class Upload(Record):
 class EnvironmentSpec(Record):
     """The declared world of an attempt, before anything runs.
 
-    ``image`` is ``host`` (the host's /usr, read-only) or ``dir:PATH`` (an unpacked root directory).
+    ``image`` is ``host`` (the host's /usr, read-only), ``dir:PATH`` (an unpacked root directory), ``oci:PATH[:TAG]``
+    (an OCI layout), ``archive:PATH[:TAG]`` (of ``docker save``), ``dockerfile:PATH``, or the name of an image.
     ``requirements`` are pip requirement strings that enter as one content-addressed read-only layer; ``uploads`` are
     files that stand there at the start, owned by the sandbox's root.
     """

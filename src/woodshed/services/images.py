@@ -10,9 +10,11 @@ from typing import Any
 
 from woodshed import plugins
 from woodshed.errors import Cause, boundary
+from woodshed.model import SandboxPolicy
 from woodshed.sandbox.images import Images
 from woodshed.sandbox.images.container import Image, Named
 from woodshed.sandbox.images.crossing import Crossing
+from woodshed.sandbox.images.dockerfile.build import policy_of_setting
 from woodshed.sandbox.images.dockerfile.state import Order
 from woodshed.sandbox.images.layers import Layers
 
@@ -39,10 +41,10 @@ async def pull(home: Path, image: str, name: str = "", tell: Tell | None = None)
 
 async def build(
     home: Path, context: Path, file: Path | None = None, *, name: str = "", target: str | None = None,
-    arguments: Mapping[str, str] | None = None, tell: Tell | None = None,
+    arguments: Mapping[str, str] | None = None, policy: SandboxPolicy | None = None, tell: Tell | None = None,
 ) -> Made:
     """Build a Dockerfile without any daemon. Raises UsageError naming file and line, ImageFault, EnvironmentFault."""
-    order = Order(file or context / "Dockerfile", context, target, dict(arguments or {}))
+    order = Order(file or context / "Dockerfile", context, target, dict(arguments or {}), policy or policy_of_setting())
     return await _with(home, f"building {order.file}", lambda images: images.containers.build(order, name, tell))
 
 

@@ -84,13 +84,12 @@ def _ours(value: str, folder: Path, fail: Fail, apart: Apart) -> Chosen:
 
 def _file(kind: str, rest: str, folder: Path, fail: Fail, apart: Apart) -> str:
     """An image in a file or folder, made absolute; behind a colon may be a tag."""
-    path, tag = folder / rest, ""
-    if not path.exists() and ":" in rest:
-        before, _, tag = rest.rpartition(":")
-        path = folder / before
-    real = path.resolve()
-    if not real.exists():
-        fail("woodshed.image", f"no such file or folder: {real}", "Check the path; it is relative to the task.")
+    parts = rest.split(":")
+    count = next((count for count in range(len(parts), 0, -1) if (folder / ":".join(parts[:count])).exists()), 0)
+    if not count:
+        fail("woodshed.image", f"no such file or folder: {folder / rest}",
+             "Check the path; it is relative to the task.")
+    real, tag = (folder / ":".join(parts[:count])).resolve(), ":".join(parts[count:])
     apart("woodshed.image", real)
     return f"{kind}:{real}:{tag}" if tag else f"{kind}:{real}"
 

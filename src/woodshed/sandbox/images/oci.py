@@ -406,10 +406,7 @@ class Saved:
 def opened(image: str) -> Source:
     """The source that ``oci:PATH[:TAG]`` or ``archive:PATH[:TAG]`` names. Raises UsageError."""
     kind, _, rest = image.partition(":")
-    path, tag = Path(rest).expanduser(), ""
-    if not path.exists() and ":" in rest:
-        before, _, tag = rest.rpartition(":")
-        path = Path(before).expanduser()
+    path, tag = _apart(rest)
     if not rest or not path.exists():
         raise UsageError(f"no file or folder {rest!r}", field="image", remedy=f"Write {kind}:PATH or {kind}:PATH:TAG.")
     files: Files = Folder(path) if path.is_dir() else Tarball(path)
@@ -419,3 +416,12 @@ def opened(image: str) -> Source:
         raise UsageError(f"has no {marker}, so it is not {other}", file=path, field="image")
     found.close()
     return Layout(files, image, tag) if kind == "oci" else Saved(files, image, tag)
+
+
+def _apart(text: str) -> tuple[Path, str]:
+    """Path and tag: both may hold colons, and the longest path that exists counts."""
+    parts = text.split(":")
+    for count in range(len(parts), 0, -1):
+        if (path := Path(":".join(parts[:count])).expanduser()).exists():
+            return path, ":".join(parts[count:])
+    return Path(text), ""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import threading
 from collections.abc import Hashable
 from contextlib import suppress
@@ -19,6 +21,8 @@ from woodshed.sandbox.images.layers import Layers
 from woodshed.sandbox.images.python import Interpreter, find
 from woodshed.sandbox.images.requirement import BASE, Pin, key, parse
 from woodshed.sandbox.images.rootfs import Bind, Rootfs
+from woodshed.sandbox.images.view import View
+from woodshed.sandbox.native.ids import COUNT
 
 FORMAT = "1"
 """Raised whenever the same input must give another layer."""
@@ -80,7 +84,7 @@ class Images:
         (lowers, binds, identity), missing, like = self._base(spec)
         plan = missing | upload.plan_uploads(spec.uploads, lowers, binds)
         if plan:
-            lowers = (self._layer(plan), *lowers)
+            lowers = (self._layer(_like(plan, View(lowers))), *lowers)
         names = [layer.name for layer in lowers if layer.parent == self.layers.root]
         digest = "sha256:" + key(FORMAT, like.digest, identity, *names)
         return replace(like, digest=digest, lowers=lowers, binds=binds)
@@ -196,3 +200,15 @@ class Images:
     def _prepare_tools(self, requirements: tuple[str, ...]) -> None:
         """Have the layer of build tools ready, of wheels only: a build's tools are never built themselves."""
         self._venv(self._interpreter(), parse(requirements, field="build-system.requires"), wheels_only=True)
+
+
+def _like(plan: tree.Plan, view: View) -> tree.Plan:
+    """``plan`` whose directories have mode and owner of those they cover: in an overlay the topmost decides."""
+    liked = dict(plan)
+    for path, entry in plan.items():
+        info = view.stat(f"/{path}") if entry.kind == "directory" else None
+        if info is not None and stat.S_ISDIR(info.st_mode):
+            kept = os.geteuid() == 0 and max(info.st_uid, info.st_gid) < COUNT
+            owner = (info.st_uid, info.st_gid) if kept else (0, 0)
+            liked[path] = replace(entry, mode=stat.S_IMODE(info.st_mode), owner=owner)
+    return liked

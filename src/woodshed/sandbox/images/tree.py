@@ -21,11 +21,15 @@ _CHUNK = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One entry of a plan. ``content`` is a file's bytes or its host path; of a link, its target."""
+    """One entry of a plan. ``content`` is a file's bytes or its host path; of a link, its target.
+
+    ``owner``, a user and a group, is that of a directory which covers one of an image; else root's.
+    """
 
     kind: Literal["directory", "file", "link"]
     mode: int = 0o755
     content: bytes | Path | str = b""
+    owner: tuple[int, int] = (0, 0)
 
 
 Plan = dict[str, Entry]
@@ -59,7 +63,7 @@ def digest(plan: Plan, root: Path | None = None) -> str:
         elif entry.kind == "link":
             body = _link(entry, target)
         else:
-            body = ""
+            body = "" if entry.owner == (0, 0) else ":".join(map(str, entry.owner))
             if target:
                 target.mkdir(mode=0o755, exist_ok=True)
         total.update(b"%s\0%o\0%s\0%s\n" % (entry.kind.encode(), entry.mode, os.fsencode(path), os.fsencode(body)))
@@ -113,6 +117,8 @@ def _settle(plan: Plan, root: Path) -> None:
     for path in sorted(plan, reverse=True):
         target = root / path
         if plan[path].kind == "directory":
+            if plan[path].owner != (0, 0) and os.geteuid() == 0:
+                os.chown(target, *plan[path].owner)
             target.chmod(plan[path].mode)
         os.utime(target, (EPOCH_S, EPOCH_S), follow_symlinks=False)
     root.chmod(0o755)

@@ -7,6 +7,7 @@ that name which is here already is the step's outcome: that is the whole cache, 
 from __future__ import annotations
 
 import posixpath
+import tomllib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +19,7 @@ from woodshed.dockerfile.parse import filled
 from woodshed.dockerfile.stages import argument, automatic, machine
 from woodshed.dockerfile.words import Unreadable, expand, pairs
 from woodshed.errors import EnvironmentFault, ImageFault, UsageError
-from woodshed.model import Limits
+from woodshed.model import Limits, SandboxPolicy
 from woodshed.sandbox.images import reference
 from woodshed.sandbox.images.container import FORMAT, Image, Tell, most_bytes
 from woodshed.sandbox.images.crossing import Crossing
@@ -35,7 +36,10 @@ from woodshed.sandbox.images.view import View
 from woodshed.sandbox.native import layering
 from woodshed.sandbox.native.box import NativeSandbox
 from woodshed.sandbox.native.ids import privileged
+from woodshed.settings import setting
 
+MOST_LAYERS = 200
+"""Of one image: each costs a descriptor when a sandbox is made, of which a message carries 253."""
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _SHELL = ("/bin/sh", "-c")
 _PIDS = 8192
@@ -46,7 +50,24 @@ _TOLD = frozenset({"EXPOSE", "HEALTHCHECK", "MAINTAINER", "STOPSIGNAL", "VOLUME"
 def build_file(path: Path, bases: Bases, tell: Tell | None = None) -> Image:
     """The image of the Dockerfile ``path``, or of that in the folder ``path``, which is its context then."""
     file = path / "Dockerfile" if path.is_dir() else path
-    return build(Order(file, file.parent), bases, tell)
+    return build(Order(file, file.parent, policy=policy_of_setting()), bases, tell)
+
+
+def policy_of_setting() -> SandboxPolicy:
+    """The policy of commands that RUN runs, as the setting ``build_policy`` says; else none may reach a network.
+
+    Raises UsageError.
+    """
+    name = setting("build_policy")
+    if not name:
+        return SandboxPolicy()
+    file = Path(name).expanduser()
+    try:
+        declared = tomllib.loads(file.read_bytes().decode())
+    except (OSError, ValueError, RecursionError) as error:
+        raise UsageError(f"is no policy in TOML: {error}", file=file, field="WOODSHED_BUILD_POLICY",
+                         remedy="docs/policy.md shows an example.") from None
+    return SandboxPolicy.parse(declared, file=file)
 
 
 def build(order: Order, bases: Bases, tell: Tell | None = None) -> Image:
@@ -142,6 +163,9 @@ class _Build:
                 act(state, step, stage)
             elif step.keyword not in _TOLD:
                 self.refuse(step.line, f"{step.keyword} is not supported", beyond=True)
+            if len(state.layers) > MOST_LAYERS:
+                self.refuse(step.line, f"more than {MOST_LAYERS} layers, which no sandbox can be made of",
+                            "Join some of the commands before.")
         except Beyond:
             raise
         except UsageError as error:
