@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import struct
 import uuid
 from contextlib import suppress
 from pathlib import Path
@@ -34,6 +35,7 @@ class Place:
             root.mkdir(mode=0o700, parents=True, exist_ok=True)
             root.chmod(0o700)
             self._lock = self._claim()
+            _spread(self.path)
             self.dev.mkdir(mode=0o755, exist_ok=True)
         except OSError as error:
             raise EnvironmentFault(f"the sandbox folder {root} cannot be used: {error}") from error
@@ -71,6 +73,23 @@ class Place:
                 trees.remove(self.path)
             os.close(self._lock)
             self._lock = -1
+
+
+def _spread(folder: Path) -> None:
+    """Have ext4 put each box into another block group, where it has the choice.
+
+    Before it gives an inode out, ext4 passes over all that were freed in that group in the last seconds
+    (recently_deleted() in fs/ext4/ialloc.c), and boxes come and go in hundreds: a tenth of what an attempt costs.
+    """
+    flags, get, set_, topdir = bytearray(8), 0x80086601, 0x40086602, 0x20000  # include/uapi/linux/fs.h
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.ioctl(fd, get, flags)
+        fcntl.ioctl(fd, set_, struct.pack("l", struct.unpack("l", flags)[0] | topdir))
+    except OSError:
+        pass  # another file system, which knows no such flag
+    finally:
+        os.close(fd)
 
 
 def remove_box(folder: Path) -> bool:
