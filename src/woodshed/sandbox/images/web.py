@@ -9,6 +9,7 @@ from __future__ import annotations
 import http.client
 import json
 import re
+import socket
 import ssl
 import threading
 import time
@@ -76,8 +77,8 @@ class Web:
             except _BROKEN as error:
                 reason = getattr(error, "reason", error)
                 why = f"{type(reason).__name__}: {reason}" if not isinstance(reason, str) else reason
-                if isinstance(reason, ssl.SSLCertVerificationError):
-                    break
+                if isinstance(reason, ssl.SSLCertVerificationError | socket.gaierror):
+                    break  # no patience mends a certificate or a name
             if count < TRIES - 1:
                 time.sleep(wait)
         raise EnvironmentFault(f"{self.base} cannot be reached: {why}")

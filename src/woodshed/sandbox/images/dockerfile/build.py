@@ -145,8 +145,8 @@ class _Build:
             return self.bases.get(name if name.startswith(reference.PREFIX) else reference.PREFIX + name, self.tell)
         except UsageError as error:
             self.refuse(line, error.message, error.remedy)
-        except ImageFault as error:
-            raise ImageFault(f"{self.order.file}: line {line}: {error}") from error
+        except EnvironmentFault as error:
+            raise type(error)(f"{self.order.file}: line {line}: {name}: {error}") from error
 
     def refuse(self, line: int, message: str, remedy: str | None = None, *, beyond: bool = False) -> NoReturn:
         """Raise the UsageError of this file."""
