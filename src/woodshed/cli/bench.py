@@ -57,6 +57,9 @@ def sandbox(
     idle: Annotated[int, typer.Option(min=0, help="Idle sandboxes that are weighed; 0 leaves that out.")] = 1000,
     churn: Annotated[int, typer.Option(min=0, help="Cycles of create, true, close on two workers; 0: none.")] = 5000,
     engine: Annotated[str, typer.Option(help="The engine to measure.")] = "native",
+    egress: Annotated[
+        bool, typer.Option("--egress", help="Also what a network by policy costs, and weighs for 500 (or --idle).")
+    ] = False,
     yardstick: Annotated[
         list[str] | None, typer.Option(help="Compare with this alone: raw, bwrap, crun, runc, podman. Repeatable.")
     ] = None,
@@ -73,7 +76,8 @@ def sandbox(
 
     from woodshed.services.benching import sandbox as sandboxes
 
-    size = sandboxes.Size(samples=samples, idle=idle, churn=churn, patience_s=patience)
+    size = sandboxes.Size(
+        samples=samples, idle=idle, churn=churn, patience_s=patience, egress=min(idle, 500) if egress else None)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         figures = runner.run(
             sandboxes.measure(size, engine=engine, seed=seed, told=note, yardsticks=sandboxes.chosen(yardstick))
@@ -112,6 +116,11 @@ def _sandbox_tables(figures: dict[str, Any]) -> None:
         cpu = churn["cpu_ms"]
         out.print(f"churn: {churn['churn_per_s']:.0f} cycles/s on {churn['workers']} workers, CPU ms a cycle: own "
                   f"{cpu['own']:.2f}, machine {cpu['machine']:.2f}")
+    if network := figures["egress"]:
+        added = network["added_ms"]
+        out.print(f"egress: {added['create']:+.2f} ms to create, {added['request']:+.2f} ms to a request"
+                  + (f"; {many['n']} fetching at once: {many['process_mb']:.0f} MiB in all, {many['grown_mb']:+.0f}"
+                     if (many := network["many"]) else ""))
     out.print(f"left: {', '.join(map(plain, figures['left'])) or 'nothing'}")
     marks = {True: "met", False: "missed", None: "not measured"}
     table(("target", "#value", "#bound", ""), [

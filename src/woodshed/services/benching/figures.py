@@ -34,8 +34,10 @@ def _over(engines: Engines, above: tuple[str, str], below: tuple[str, str]) -> f
     return round(first["p50"] / second["p50"], 4) if first and second else None
 
 
-def targets(own: Mapping[str, Any], found: Mapping[str, float | None]) -> list[dict[str, Any]]:
-    """Each target with its value and ``met``: None where it was not measured."""
+def targets(
+    own: Mapping[str, Any], found: Mapping[str, float | None], egress: Mapping[str, Any] | None = None
+) -> list[dict[str, Any]]:
+    """Each target with its value and ``met``: None where it was not measured. Those of ``egress`` only with it."""
     exec_ms, snapshot_ms = _p50(own, EXEC), _p50(own, SNAPSHOT)
     rows = [
         _at_most("create_over_raw", found["create_over_raw"], 4.5),
@@ -52,6 +54,9 @@ def targets(own: Mapping[str, Any], found: Mapping[str, float | None]) -> list[d
     first["or"], second["or"] = second["name"], first["name"]  # one of the two is enough
     if first["met"] or second["met"]:
         first["met"] = second["met"] = True
+    if egress is not None:
+        rows.append(_at_most("egress_create_added_ms", egress["added_ms"]["create"], 2.0))
+        rows.append(_at_most("egress_process_mb", (egress["many"] or {}).get("process_mb"), 200.0))
     return rows
 
 

@@ -17,7 +17,7 @@ from woodshed import plugins, settings
 from woodshed.errors import EnvironmentFault, UsageError, WoodshedError
 from woodshed.model import EnvironmentSpec, Limits, SandboxPolicy
 from woodshed.sandbox.pool import Pool
-from woodshed.services.benching import bubblewrap, density, figures, oci, podman, raw, root
+from woodshed.services.benching import bubblewrap, density, egress, figures, oci, podman, raw, root
 from woodshed.services.benching.left import Traces
 from woodshed.services.benching.rounds import Quiet, Samples, quantile, take
 from woodshed.services.benching.shed import RESERVE, Shed
@@ -36,12 +36,13 @@ _LIMITED = Limits(memory_mb=1024, cpus=1.0)
 @dataclass(frozen=True, slots=True)
 class Size:
     """How much is measured. ``idle`` and ``churn`` of 0 leave that part out; ``patience_s`` is spent on waiting for
-    quiet."""
+    quiet. ``egress``: sandboxes that fetch by way of the proxy at once; None leaves out what a network costs."""
 
     samples: int = 60
     idle: int = 1000
     churn: int = 5000
     patience_s: float = 120.0
+    egress: int | None = None
 
 
 def chosen(names: Sequence[str] | None) -> tuple[str, ...]:
@@ -73,6 +74,7 @@ async def measure(
         if rows[engine][CREATE] is None:
             raise EnvironmentFault(f"{engine}: {subjects[0].why.get(CREATE, 'nothing was measured')}")
         many = await _many(shed, size, Quiet(size.patience_s / 4), told)
+        many["egress"] = await _network(shed, size, Quiet(size.patience_s / 4), told)
         remains = await asyncio.to_thread(shed.traces.left)
     rows[engine] |= {"idle_mb": many["idle"] and many["idle"]["idle_mb"],
                      "churn_per_s": many["churn"] and many["churn"]["churn_per_s"]}
@@ -80,7 +82,7 @@ async def measure(
     return {
         **stamp(seed), "benchmark": "sandbox", "engine": engine,
         "load": [round(value, 2) for value in (load, os.getloadavg()[0])], "engines": rows, "ratios": found,
-        "targets": figures.targets(rows[engine], found), "phases_ms": _phases(subjects), **many,
+        "targets": figures.targets(rows[engine], found, many["egress"]), "phases_ms": _phases(subjects), **many,
         "left": remains, "not_found": not_found, "samples": _samples(taken),
     }  # fmt: skip
 
@@ -155,6 +157,19 @@ async def _many(shed: _Engine, size: Size, quiet: Quiet, told: Told) -> dict[str
         finally:
             await shed.end(cycled.close)
     return found
+
+
+async def _network(shed: _Engine, size: Size, quiet: Quiet, told: Told) -> dict[str, Any] | None:
+    """``egress``, on the usual image and an engine of its own; None where it was not asked."""
+    if size.egress is None:
+        return None
+    told(f"egress, and {size.egress} sandboxes that fetch at once")
+    measured = shed.shed()
+    try:
+        still = await quiet.wait()
+        return await egress.measure(measured.engine, samples=size.samples, many=size.egress) | {"quiet": still}
+    finally:
+        await shed.end(measured.close)
 
 
 def _row(subject: Subject, taken: Mapping[tuple[str, str], Samples]) -> dict[str, Any]:
