@@ -92,11 +92,11 @@ def plan(
 
 
 def _check_policies(spec: RunSpec, tasks: Sequence[Task], tell: Callable[[str], None]) -> None:
-    engine = plugins.engine(spec.engine, settings.home())
     plugins.verifier(spec.verifier)
     told: dict[str, None] = {}
     for agent in spec.agents:
         if agent.policy != SandboxPolicy():
+            engine = plugins.engine(spec.engine, settings.home())
             for task in tasks:
                 told |= dict.fromkeys(engine.check(task.environment, agent.policy_within(task.environment.limits)))
     for sentence in told:

@@ -1,15 +1,12 @@
 """Network namespaces of boxes: a loopback, and by policy doors to the engine. One left untouched serves another box.
 
 The kernel's making and unmaking of one is about a fifth of what a box costs. A namespace comes back only when no
-process of its box lives, no socket of it is left anywhere, its loopback has carried nothing and no counter moved: then
-nothing in it can tell what was done there. It belongs to the fork server's user namespace: no box has a right over it.
+process of its box lives, no socket of it is left anywhere and no counter moved: then nothing in it can tell what was
+done there. It belongs to the fork server's user namespace: no box has a right over it.
 
 Where a policy gives a box a network, every IPv4 address is one of its own loopback's, and what is sent anywhere arrives
 at sockets made here, before anything runs in the box, which the engine serves. IPv6 has no route but to itself.
 """
-# ruff: noqa: PTH123
-# (This process stays small: neither pathlib nor contextlib is loaded in it.)
-
 from __future__ import annotations
 
 import fcntl
@@ -108,27 +105,27 @@ def _everything_is_here() -> None:
 
 
 def untouched() -> bool:
-    """Whether the own network namespace holds no socket and its loopback has carried nothing."""
-    with open("/proc/self/net/sockstat", "rb") as file:
-        # "sockets: used N", of all families; "TCP: inuse N orphan N tw N …": closed ones that still hold a port.
-        lines = file.read().split(b"\n")
-    if lines[0] != b"sockets: used 0" or b" orphan 0 tw 0 " not in lines[1]:
-        return False
-    with open("/proc/self/net/dev", "rb") as file:
-        carried = file.read().rpartition(b"lo:")[2].split()
-    return carried[1] == b"0" and carried[9] == b"0"  # packets received and sent
+    """Whether the own network namespace holds no socket."""
+    # "sockets: used N", of all families; "TCP: inuse N orphan N tw N …": closed ones that still hold a port.
+    lines = _read("sockstat").split(b"\n")
+    return lines[0] == b"sockets: used 0" and b" orphan 0 tw 0 " in lines[1]
 
 
 def counters() -> bytes:
-    """Every count of the own network namespace. A packet that finds no way out counts, too, and could be a message."""
-    counted = b""
-    for name in ("snmp", "snmp6", "netstat"):
-        try:
-            with open(f"/proc/self/net/{name}", "rb") as file:
-                counted += file.read()
-        except FileNotFoundError:
-            pass  # a kernel without IPv6
-    return counted
+    """Every count of the own network namespace, of packets the loopback carried and of those that found no way out."""
+    return b"".join(_read(name) for name in ("dev", "snmp", "snmp6", "netstat"))
+
+
+def _read(name: str) -> bytes:
+    """A file of the own network namespace, in one piece; empty where the kernel has none, as without IPv6."""
+    try:
+        fd = os.open(f"/proc/self/net/{name}", os.O_RDONLY)
+    except FileNotFoundError:
+        return b""
+    try:
+        return os.read(fd, 1 << 16)
+    finally:
+        os.close(fd)
 
 
 def _loopback_up() -> None:

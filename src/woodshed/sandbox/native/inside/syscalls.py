@@ -133,7 +133,7 @@ def tree(path: str, *, recursive: bool = False) -> int:
 
 
 def set_attributes(fd: int, attributes: int, *, clear: int = 0, userns: int = 0, recursive: bool = False) -> None:
-    """Add and ``clear`` attributes of a mount; with ``userns`` a detached one's owners are mapped as in that namespace."""
+    """Add and ``clear`` attributes of a mount; with ``userns`` a detached one's owners are mapped as in it."""
     how = _MountAttr(attributes | (ATTR_IDMAP if userns else 0), clear, 0, userns)
     flags = AT_EMPTY_PATH | (AT_RECURSIVE if recursive else 0)
     if _mount_setattr(NUMBERS["mount_setattr"], fd, b"", flags, ctypes.byref(how), 32) < 0:
