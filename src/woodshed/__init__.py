@@ -7,16 +7,32 @@ The public Python API. Everything else is reached by its own module and may chan
 >>> summary = woodshed.run(tasks, ["oracle", "nop"], attempts=2)   # doctest: +SKIP
 >>> summary["agents"][0]["pass_at_1"]                              # doctest: +SKIP
 1.0
+
+Sandboxes alone, from asynchronous code: ``async with woodshed.engine() as engine: await engine.create(…)``; see
+``docs/sandbox.md``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 from woodshed.errors import Cause, UsageError, WoodshedError
-from woodshed.model import Agent, AgentLimits, Invalid, ModelSpec, Sampling, Task, Valid
+from woodshed.interfaces import Sandbox, SandboxEngine
+from woodshed.model import (
+    Agent,
+    AgentLimits,
+    EnvironmentSpec,
+    Invalid,
+    Limits,
+    ModelSpec,
+    Sampling,
+    SandboxPolicy,
+    Task,
+    Valid,
+)
 
 __version__ = "0.1.0.dev0"
 
@@ -24,16 +40,34 @@ __all__ = [
     "Agent",
     "AgentLimits",
     "Cause",
+    "EnvironmentSpec",
     "Invalid",
+    "Limits",
     "ModelSpec",
     "Sampling",
+    "Sandbox",
+    "SandboxEngine",
+    "SandboxPolicy",
     "Task",
     "UsageError",
     "Valid",
     "WoodshedError",
+    "engine",
     "find_tasks",
     "run",
 ]
+
+
+@asynccontextmanager
+async def engine(name: str | None = None, *, home: Path | None = None) -> AsyncIterator[SandboxEngine]:
+    """A sandbox engine (default: the settings'), with every sandbox it made ended afterwards. Raises UsageError."""
+    from woodshed import plugins, settings
+
+    made = plugins.engine(name or settings.setting("engine"), home or settings.home())
+    try:
+        yield made
+    finally:
+        await made.close()
 
 
 def find_tasks(paths: Sequence[str | Path]) -> list[Task]:
