@@ -106,11 +106,12 @@ class Source:
             if not line or line.startswith("#"):
                 self._at += 1
                 continue
-            yield self._instruction()
+            number, whole = self._at + 1, self._joined().strip()
+            if whole:
+                yield self._instruction(number, whole)
 
-    def _instruction(self) -> Instruction:
-        number = self._at + 1
-        keyword, *after = self._joined().strip().split(None, 1)
+    def _instruction(self, number: int, whole: str) -> Instruction:
+        keyword, *after = whole.split(None, 1)
         keyword, rest = keyword.upper(), after[0] if after else ""
         if keyword not in KEYWORDS:
             refuse(self.file, number, f"{keyword[:40]!r} is no instruction", "See Docker's Dockerfile reference.")

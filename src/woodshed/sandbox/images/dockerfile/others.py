@@ -13,12 +13,14 @@ from woodshed.sandbox.images import oci
 from woodshed.sandbox.images.container import Image, Tell
 from woodshed.sandbox.images.dockerfile.state import Bases, Order
 
+TOOLS = ("buildah", "podman", "docker")
+"""The first that is installed builds."""
 _TAIL = 2000
 
 
 def built_by_another(order: Order, bases: Bases, beyond: Beyond, tell: Tell | None) -> Image:
     """The image as another builder makes it. Raises ``beyond`` with a remedy where there is none; ImageFault."""
-    tool = next((name for name in ("buildah", "podman", "docker") if shutil.which(name)), None)
+    tool = next((name for name in TOOLS if shutil.which(name)), None)
     if tool is None:
         remedy = " ".join(filter(None, (beyond.remedy, "Or install buildah, podman or docker, which then build it.")))
         raise UsageError(beyond.message, file=beyond.file, field=beyond.field, remedy=remedy)
