@@ -50,8 +50,8 @@ async def host(
         made.connections += 1
         try:
             await (serve(reader, writer) if serve is not None else _http(made, kind, body, reader, writer))
-        except (OSError, asyncio.IncompleteReadError):
-            pass
+        except (OSError, ValueError, asyncio.IncompleteReadError):
+            pass  # cut off, also in the middle of a chunk
         finally:
             writer.close()
 

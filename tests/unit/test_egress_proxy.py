@@ -457,6 +457,54 @@ while True:
         assert len(seen) < 5000
 
 
+async def test_noise_leaves_nothing_behind(engine: NativeEngine, tmp_path: Path) -> None:
+    """Hundreds of connections of nonsense, cut off anywhere: no task, no error in the loop, and the next is served."""
+    complaints: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: complaints.append(context))
+    async with host() as api, host(name="tls.test", folder=tmp_path) as sealed:
+        rules = [{"host": "a.test", "address": api.address},
+                 {"host": "tls.test", "address": sealed.address, "ca_file": sealed.ca_file, "intercept": True}]
+        async with box_with(engine, *rules, connections=16) as (box, _):
+            await python(box, r"""
+import os, random
+random.seed(7)
+chunks = b"Host: a.test\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n"
+starts = [b"GET / HTTP/1.1\r\nHost: a.test\r\n\r\n", b"POST / HTTP/1.1\r\n" + chunks, b"\x16\3\1\0\5hello", b"",
+          b"\x16\3\1\2\0\1\0\1\xfc\3\3", b"\x15\3\3\0\2\2P"]
+def client_hello(name):
+    out = ssl.MemoryBIO()
+    tls = ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), out, server_hostname=name)
+    try:
+        tls.do_handshake()
+    except ssl.SSLWantReadError:
+        pass
+    return out.read()
+starts += [client_hello("a.test"), client_hello("tls.test"), client_hello("b.test")]
+for number in range(300):
+    try:
+        with opened(random.choice(["a.test", "tls.test"]), random.choice([80, 443])) as s:
+            said = random.choice(starts) + os.urandom(random.choice([0, 1, 100, 5000]))
+            s.sendall(said[:random.randrange(len(said) + 1)])
+            if number % 3 == 0:
+                s.settimeout(0.02)
+                s.recv(100)
+            elif number % 7 == 0:
+                s.shutdown(socket.SHUT_WR)
+    except OSError:
+        pass
+print(rest(opened("9.9.9.9", 80)))
+""")
+            assert "200" in await curl(box, '"http://a.test/"')
+            assert "200" in await curl(box, '"https://tls.test/"')
+            assert box.network is not None
+            for _ in range(200):
+                if not box.network.egress._tasks:
+                    break
+                await asyncio.sleep(0.1)
+            assert not box.network.egress._tasks
+    assert complaints == []
+
+
 # -- its end -----------------------------------------------------------------------------------------------------------
 
 

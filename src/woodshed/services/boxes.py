@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from woodshed import plugins, settings
 from woodshed.errors import Cause, UsageError, boundary
-from woodshed.interfaces import ExecResult, Sandbox, Stream
+from woodshed.interfaces import ExecResult, Governed, Sandbox, Stream
 from woodshed.model import EnvironmentSpec, SandboxPolicy
 
 MAX_POLICY_BYTES = 1_000_000
@@ -42,7 +44,8 @@ async def opened(
 ) -> AsyncIterator[Sandbox]:
     """A live sandbox of ``spec``, gone afterwards. Without a ``policy``, one of the spec's limits alone.
 
-    ``tell`` gets what the policy does not hold though it may look so. Raises EnvironmentFault, UsageError.
+    ``tell`` gets what the policy does not hold though it may look so, and what it kept from the network. Raises
+    EnvironmentFault, UsageError.
     """
     made = plugins.engine(engine, settings.home())
     try:
@@ -52,11 +55,19 @@ async def opened(
             if tell is not None:
                 for note in getattr(sandbox, "notes", ()):
                     tell(note)
+                if isinstance(sandbox, Governed):
+                    sandbox.on_decision(partial(_kept_from, tell))
             yield sandbox
         finally:
             await sandbox.close()
     finally:
         await made.close()
+
+
+def _kept_from(tell: Callable[[str], None], decision: Mapping[str, Any]) -> None:
+    if decision["verdict"] in ("refused", "failed"):
+        port = f":{decision['port']}" if decision.get("port") else ""
+        tell(f"network: {decision['what']} {decision['host']}{port} {decision['verdict']}: {decision['reason']}")
 
 
 async def run_once(

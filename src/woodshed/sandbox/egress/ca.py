@@ -28,7 +28,7 @@ _BUNDLES = (
     "/etc/ssl/cert.pem",
 )
 _LIFE = timedelta(days=365)
-_MOST = 64
+_MOST = 16
 """Hosts whose context is kept; about 50 KB each."""
 
 

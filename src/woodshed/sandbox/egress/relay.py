@@ -28,6 +28,7 @@ class Relay:
         """``clear``: what is sent out travels in the clear."""
         self._visit, self._client, self._opens = visit, client, opens
         self._rule: HostRule = visit.grant.rule
+        self._host = visit.name if visit.port in (80, 443) else f"{visit.name}:{visit.port}"
         self._secrets = inject.of_rule(self._rule, secrets)
         self._forms: list[bytes] = []
         self._clear, self._buffer, self._body = clear, bytearray(), http.Body(0)
@@ -87,7 +88,7 @@ class Relay:
         request.fields, self._forms = filled.fields, filled.forms
         more: dict[str, Any] = {"secrets": filled.names} if filled.names else {}
         visit.tell("allowed", method=request.method, path=request.path.partition("?")[0][:_SHOWN_PATH], **more)
-        head = request.written(host=visit.name if self._rule.upstream_tls else None, close=self._once)
+        head = request.written(host=self._host if self._rule.upstream_tls else None, close=self._once)
         visit.count_sent(len(head))
         await server.write(head)
         self._body = http.Body(request.length)

@@ -135,7 +135,7 @@ class Outside:
     async def _ask(self, name: str) -> tuple[str, ...]:
         try:
             addresses = tuple(await self._lookup(name))
-        except OSError:
+        except (OSError, UnicodeError):
             addresses = ()
         finally:
             self._asked.pop(name, None)
