@@ -8,7 +8,7 @@ import gzip
 import lzma
 import os
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -268,7 +268,8 @@ async def test_dockerignore(bench: Bench) -> None:
 async def test_add_unpacks_archives(bench: Bench) -> None:
     """ADD unpacks a tar in each compression, and copies what is none."""
     tar = oci.layer(oci.directory("in"), E("in/f", content=b"packed", mode=0o711))
-    packers = {"a.tar": bytes, "b.tgz": gzip.compress, "c.tbz": bz2.compress, "d.xz": lzma.compress}
+    packers: dict[str, Callable[[bytes], bytes]] = {
+        "a.tar": bytes, "b.tgz": gzip.compress, "c.tbz": bz2.compress, "d.xz": lzma.compress}
     for name, pack in packers.items():
         bench.put(name, pack(tar))
     bench.put("plain.gz", gzip.compress(b"no tar" * 200))

@@ -18,6 +18,7 @@ import urllib.request
 from collections.abc import Mapping
 from contextlib import closing, suppress
 from email.utils import parsedate_to_datetime
+from time import sleep
 from typing import Any
 from urllib.parse import urlencode, urljoin, urlsplit
 
@@ -80,7 +81,7 @@ class Web:
                 if isinstance(reason, ssl.SSLCertVerificationError | socket.gaierror):
                     break  # no patience mends a certificate or a name
             if count < TRIES - 1:
-                time.sleep(wait)
+                sleep(wait)
         raise EnvironmentFault(f"{self.base} cannot be reached: {why}")
 
     def _authorized(self, url: str, headers: Mapping[str, str]) -> http.client.HTTPResponse:

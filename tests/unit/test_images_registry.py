@@ -1,0 +1,391 @@
+"""Pulling from registries: tokens, redirects, cut connections, mirrors, damage, logins that stay secret."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import re
+import threading
+from collections.abc import AsyncIterator, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+import ocikit as oci
+import worlds
+from ocikit import E
+from woodshed.errors import EnvironmentFault, ImageFault, UsageError, WoodshedError
+from woodshed.sandbox.images import Images, registry, web
+from woodshed.sandbox.images.crossing import Crossing
+from woodshed.sandbox.native.engine import NativeEngine
+
+LAYER = oci.layer(E("f", content=bytes(range(256)) * 4000))
+SECRET = "s3cr3t-pa55"
+
+
+class Server(ThreadingHTTPServer):
+    """A registry over a layout, which can be told to misbehave. ``seen`` are requests: path and headers."""
+
+    daemon_threads = True
+
+    def __init__(self, layout: Path) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.layout, self.seen = layout, list[tuple[str, dict[str, str]]]()
+        self.failures: list[tuple[int, dict[str, str]]] = []
+        self.cut = 0  # bytes after which a blob's connection breaks, once for each number
+        self.cuts = 0
+        self.token = ""
+        self.login = ""
+        self.elsewhere = ""
+        self.ranges = True
+        self.spoil: dict[str, bytes] = {}
+        self.realm = ""
+        self.thread = threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True)
+        self.thread.start()
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.server_address[1]}"
+
+    def stop(self) -> None:
+        self.shutdown()
+        self.server_close()
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Server
+
+    def log_message(self, *_: Any) -> None:
+        return None
+
+    def say(self, status: int, body: bytes = b"", **headers: str) -> None:
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_GET(self) -> None:
+        server, path = self.server, urlsplit(self.path)
+        server.seen.append((self.path, dict(self.headers)))
+        if server.failures and path.path != "/token":
+            status, headers = server.failures.pop(0)
+            self.say(status, b"", **headers)
+        elif path.path == "/token":
+            self.token(parse_qs(path.query))
+        elif server.token and self.headers.get("Authorization") != f"Bearer {server.token}":
+            realm = server.realm or f"http://{server.address}/token"
+            self.say(401, WWW_Authenticate=f'Bearer realm="{realm}",service="here",scope="repository:a:pull"')
+        elif server.login and not server.token and self.headers.get("Authorization") != server.login:
+            self.say(401, WWW_Authenticate='Basic realm="x"')
+        elif match := re.fullmatch(r"/v2/.*/manifests/(.*)", path.path):
+            self.manifest(match[1])
+        elif match := re.fullmatch(r"/v2/.*/blobs/(sha256:[0-9a-f]+)", path.path):
+            self.blob(match[1])
+        else:
+            self.say(404)
+
+    def token(self, query: dict[str, list[str]]) -> None:
+        if self.server.login and self.headers.get("Authorization") != self.server.login:
+            self.say(401)
+        else:
+            assert query == {"service": ["here"], "scope": ["repository:a:pull"]}
+            self.say(200, json.dumps({"token": self.server.token}).encode())
+
+    def manifest(self, wanted: str) -> None:
+        index = json.loads((self.server.layout / "index.json").read_text())["manifests"][0]["digest"]
+        path = self.server.layout / "blobs" / (wanted if wanted.startswith("sha256") else index).replace(":", "/")
+        if wanted == "gone" or not path.exists():
+            self.say(404, b'{"errors": [{"code": "MANIFEST_UNKNOWN", "message": "manifest unknown"}]}')
+        else:
+            self.say(200, self.server.spoil.get("manifest", path.read_bytes()))
+
+    def blob(self, digest: str) -> None:
+        server = self.server
+        data = server.spoil.get(digest, (server.layout / "blobs" / digest.replace(":", "/")).read_bytes())
+        if server.elsewhere:
+            self.say(307, Location=f"{server.elsewhere}{self.path}")
+            return
+        begin, status, headers = 0, 200, dict[str, str]()
+        if server.ranges and (told := re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))):
+            begin, status = int(told[1]), 206
+            headers["Content-Range"] = f"bytes {begin}-{len(data) - 1}/{len(data)}"
+        body = data[begin:]
+        if server.cuts and len(body) > server.cut:
+            server.cuts -= 1
+            self.send_response(status)
+            for name, value in headers.items():
+                self.send_header(name, value)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body[:server.cut])
+            self.wfile.flush()
+            self.connection.close()
+            return
+        self.say(status, body, **{name.replace("-", "_"): value for name, value in headers.items()})
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    oci.layout(tmp_path / "layout", LAYER, pack="tar")
+    made = Server(tmp_path / "layout")
+    yield made
+    made.stop()
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No test waits between tries, nor sees the logins of whoever runs it."""
+    monkeypatch.setattr("woodshed.sandbox.images.web.sleep", SLEPT.append)
+    SLEPT.clear()
+    for name in ("REGISTRY_AUTH_FILE", "XDG_RUNTIME_DIR", "http_proxy", "HTTP_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path / "docker"))
+
+
+SLEPT: list[float] = []
+
+
+class Puller:
+    def __init__(self, home: Path) -> None:
+        self.engine = NativeEngine(home)
+        self.images = Images(home, None, Crossing(self.engine, asyncio.get_running_loop()))
+
+    async def pull(self, name: str) -> bytes:
+        """The one file of the image."""
+        image = await asyncio.to_thread(self.images.containers.pull, name)
+        return (self.images.layers.path(image.layers[0]) / "f").read_bytes()
+
+    def parts(self) -> list[Path]:
+        return list((self.images.layers.root / ".blobs").iterdir())
+
+
+@pytest.fixture
+async def puller(tmp_path: Path) -> AsyncIterator[Puller]:
+    made = Puller(tmp_path / "home")
+    yield made
+    made.images.close()
+    await made.engine.close()
+
+
+WHOLE = bytes(range(256)) * 4000
+
+
+def login(tmp_path: Path, **auths: Any) -> str:
+    """Logins as Docker keeps them; the header that goes with ``user``."""
+    text = base64.b64encode(f"user:{SECRET}".encode()).decode()
+    (tmp_path / "docker").mkdir()
+    (tmp_path / "docker/config.json").write_text(json.dumps(auths).replace("LOGIN", text))
+    return f"Basic {text}"
+
+
+async def test_a_pull(server: Server, puller: Puller) -> None:
+    """Manifest, configuration and layer; a name that is here is not asked for again."""
+    assert await puller.pull(f"{server.address}/a") == WHOLE
+    asked = len(server.seen)
+    await asyncio.to_thread(puller.images.containers.get, f"{server.address}/a")
+    assert len(server.seen) == asked
+    assert puller.parts() == []
+    assert await puller.pull(f"{server.address}/a") == WHOLE
+    assert not any("blobs" in path for path, _ in server.seen[asked:] if path.endswith(server_layer(server)))
+
+
+def server_layer(server: Server) -> str:
+    manifest = json.loads((server.layout / "index.json").read_text())["manifests"][0]["digest"]
+    found = json.loads((server.layout / "blobs" / manifest.replace(":", "/")).read_text())
+    return str(found["layers"][0]["digest"])
+
+
+async def test_by_digest(server: Server, puller: Puller) -> None:
+    """A digest in the name is what the manifest must have."""
+    digest = json.loads((server.layout / "index.json").read_text())["manifests"][0]["digest"]
+    assert await puller.pull(f"{server.address}/a@{digest}") == WHOLE
+    server.spoil["manifest"] = b"{}"
+    with pytest.raises(ImageFault, match="something else"):
+        await puller.pull(f"{server.address}/a@{digest}")
+
+
+async def test_tokens(server: Server, puller: Puller) -> None:
+    """A token is asked for where the registry says, once, and sent with what follows."""
+    server.token = "tok"
+    assert await puller.pull(f"{server.address}/a") == WHOLE
+    assert sum("/token" in path for path, _ in server.seen) == 1
+
+
+async def test_logins(server: Server, puller: Puller, tmp_path: Path) -> None:
+    """Docker's logins are used for tokens, and themselves where a registry wants that."""
+    server.login = login(tmp_path, auths={server.address: {"auth": "LOGIN"}})
+    assert await puller.pull(f"{server.address}/a") == WHOLE
+    server.token = "tok"
+    assert await puller.pull(f"{server.address}/b") == WHOLE
+
+
+@pytest.mark.parametrize(("auths", "why"), [
+    ({}, "no token without a login"), ({"credsStore": "desktop"}, "credential helper 'desktop'"),
+    ({"auths": {"A": {"auth": "b3RoZXI6d3Jvbmc="}}}, "refuses the login"),
+    ({"auths": {"A": {"identitytoken": "x"}}}, "identity token"), ({"auths": {"A": {"auth": "%%"}}}, "cannot be read"),
+    ({"credHelpers": {"A": "gcloud"}}, "credential helper 'gcloud'"),
+])
+async def test_logins_that_do_not_do(
+    server: Server, puller: Puller, tmp_path: Path, auths: dict[str, Any], why: str
+) -> None:
+    """No login, a wrong one, one that only a program knows: said so, and none of it shown."""
+    server.token, server.login = "tok", "Basic " + base64.b64encode(f"user:{SECRET}".encode()).decode()
+    login(tmp_path, **json.loads(json.dumps(auths).replace('"A"', f'"{server.address}"')))
+    with pytest.raises((ImageFault, UsageError), match=why) as caught:
+        await puller.pull(f"{server.address}/a")
+    for secret in ("wrong", "b3RoZXI6d3Jvbmc=", SECRET):
+        assert secret not in f"{caught.value!r} {caught.value.__cause__!r}"
+
+
+async def test_redirects_carry_no_login(server: Server, puller: Puller, tmp_path: Path) -> None:
+    """What another host is asked for is asked for without the token."""
+    other = Server(server.layout)
+    try:
+        server.token, server.elsewhere = "tok", f"http://{other.address}"
+        assert await puller.pull(f"{server.address}/a") == WHOLE
+        assert other.seen
+        assert not any("Authorization" in headers for _, headers in other.seen)
+    finally:
+        other.stop()
+
+
+@pytest.mark.parametrize("to", ["http://registry.example/x", "file:///etc/passwd", "ftp://127.0.0.1/x",
+                                "http://169.254.169.254/latest"])
+async def test_redirects_that_are_not_followed(server: Server, puller: Puller, to: str) -> None:
+    """Only TLS, and plain HTTP where it is allowed, are spoken, wherever a registry sends us."""
+    server.elsewhere = to
+    with pytest.raises(ImageFault, match="not spoken to without TLS"):
+        await puller.pull(f"{server.address}/a")
+    server.elsewhere, server.token, server.realm = "", "tok", to
+    with pytest.raises(ImageFault, match="not spoken to without TLS"):
+        await puller.pull(f"{server.address}/b")
+
+
+async def test_redirects_in_circles(server: Server, puller: Puller) -> None:
+    """A circle ends."""
+    server.elsewhere = f"http://{server.address}"
+    with pytest.raises(ImageFault, match="circles"):
+        await puller.pull(f"{server.address}/a")
+
+
+async def test_trouble_is_tried_again(server: Server, puller: Puller) -> None:
+    """Overload and broken answers are tried again, after as long as the registry asks for."""
+    server.failures = [(503, {}), (429, {"Retry-After": "7"}), (500, {})]
+    assert await puller.pull(f"{server.address}/a") == WHOLE
+    assert SLEPT == [0.5, 7.0, 2.0]
+    server.failures = [(429, {"Retry-After": "99999"})] * web.TRIES
+    with pytest.raises(EnvironmentFault, match="429") as caught:
+        await puller.pull(f"{server.address}/b")
+    assert caught.value.retryable
+    assert max(SLEPT) == 60.0
+
+
+async def test_a_cut_connection_is_gone_on_with(server: Server, puller: Puller) -> None:
+    """Where a layer breaks off, the rest alone is asked for."""
+    server.cut, server.cuts = 300_000, 3
+    assert await puller.pull(f"{server.address}/a") == WHOLE
+    ranges = [headers["Range"] for path, headers in server.seen if "Range" in headers]
+    assert ranges == [f"bytes={count * 300_000}-" for count in (1, 2, 3)]
+
+
+async def test_a_broken_pull_is_gone_on_with_later(server: Server, puller: Puller) -> None:
+    """What came before a registry died is there for the next pull."""
+    server.cut, server.cuts = 150_000, web.TRIES
+    with pytest.raises(EnvironmentFault, match="broke off a layer at 750000"):
+        await puller.pull(f"{server.address}/a")
+    assert [path.stat().st_size for path in puller.parts()] == [750_000]
+    assert await puller.pull(f"{server.address}/a") == WHOLE
+    assert server.seen[-1][1]["Range"] == "bytes=750000-"
+    assert puller.parts() == []
+
+
+async def test_a_registry_without_ranges(server: Server, puller: Puller) -> None:
+    """One that sends all again is taken from the start."""
+    server.cut, server.cuts, server.ranges = 300_000, 1, False
+    assert await puller.pull(f"{server.address}/a") == WHOLE
+
+
+async def test_damage_is_not_kept(server: Server, puller: Puller) -> None:
+    """A layer that is something else, shorter or longer is refused, and not gone on with."""
+    layer = server_layer(server)
+    whole = (server.layout / "blobs" / layer.replace(":", "/")).read_bytes()
+    for spoiled, why in ((b"x" + whole[1:], "something else"), (whole + b"x" * 10, "more of a layer|something else")):
+        server.spoil[layer] = spoiled
+        with pytest.raises(ImageFault, match=why):
+            await puller.pull(f"{server.address}/a")
+        assert puller.parts() == []
+    server.spoil[layer] = whole[:1000]
+    with pytest.raises(WoodshedError, match="broke off"):
+        await puller.pull(f"{server.address}/a")
+    server.spoil.clear()
+    (puller.images.layers.root / ".blobs" / f"{layer[7:]}.part").write_bytes(b"y" * 2000)  # of no pull of ours
+    with pytest.raises(ImageFault, match="something else"):
+        await puller.pull(f"{server.address}/a")
+    assert await puller.pull(f"{server.address}/a") == WHOLE
+
+
+async def test_what_is_not_there(server: Server, puller: Puller) -> None:
+    """An unknown tag is no such image; a host that is none cannot be reached."""
+    with pytest.raises(ImageFault, match="has no such image"):
+        await puller.pull(f"{server.address}/a:gone")
+    server.stop()
+    with pytest.raises(EnvironmentFault, match="cannot be reached"):
+        await puller.pull(f"{server.address}/a")
+
+
+async def test_too_large_documents(server: Server, puller: Puller) -> None:
+    """A manifest without end is not read to its end."""
+    server.spoil["manifest"] = b" " * (5 << 20)
+    with pytest.raises(ImageFault, match="more than"):
+        await puller.pull(f"{server.address}/a")
+
+
+async def test_a_mirror_goes_first(server: Server, puller: Puller, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For Docker Hub a mirror is asked first; the name stays the Hub's."""
+    monkeypatch.setenv("WOODSHED_REGISTRY_MIRROR", f"http://{server.address}/")
+    assert await puller.pull("a") == WHOLE
+    assert server.seen[0][0] == "/v2/library/a/manifests/latest"
+    assert puller.images.containers.shelf.all()[0].name == "docker.io/library/a:latest"
+    monkeypatch.setenv("WOODSHED_REGISTRY_MIRROR", "http://mirror.example")
+    with pytest.raises(UsageError, match="without TLS"):
+        await puller.pull("b")
+
+
+async def test_a_mirror_that_has_it_not(server: Server, puller: Puller, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a mirror lacks the registry itself is asked for."""
+    mirror = Server(server.layout / "nothing")
+    try:
+        monkeypatch.setenv("WOODSHED_REGISTRY_MIRROR", mirror.address)
+        monkeypatch.setattr(registry, "HUB", server.address)
+        mirror.failures = [(404, {})] * 50
+        assert await puller.pull(f"{server.address}/a") == WHOLE
+        assert mirror.seen
+    finally:
+        mirror.stop()
+
+
+@pytest.mark.parametrize(("host", "plain"), [
+    ("localhost", True), ("localhost:5000", True), ("127.0.0.1:5000", True), ("[::1]:5000", True),
+    ("registry.example", False), ("registry.example:80", False), ("10.0.0.1:5000", False), ("localhost.example", False),
+    ("plain.example:5000", True), ("plain.example", False), ("127.0.0.1.example", False),
+])
+def test_plain_http_is_for_this_machine(host: str, plain: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without TLS only this machine is spoken to, and what a setting names."""
+    monkeypatch.setenv("WOODSHED_REGISTRY_HTTP", "plain.example:5000, other.example")
+    assert web.base_of(host).startswith("http://") is plain
+
+
+async def test_a_real_registry(puller: Puller, tmp_path: Path) -> None:
+    """docker-registry, filled by skopeo: pulled by tag and by digest."""
+    oci.layout(tmp_path / "l", LAYER)
+    with worlds.registry(tmp_path / "registry") as address:
+        worlds.push(tmp_path / "l", address, "some/thing:1")
+        assert await puller.pull(f"{address}/some/thing:1") == WHOLE
+        with pytest.raises(ImageFault, match="no such image"):
+            await puller.pull(f"{address}/some/thing:2")
