@@ -266,8 +266,8 @@ ATTACKS = (
     Attack(7, "a user namespace by clone", CLONE, ((Patch("(_CLONE, syscalls.NAMESPACES)", "(_CLONE, 0)"),),)),
     Attack(7, "another namespace by its file", SETNS, (_call('"setns": (308, 268), '), CAPABILITIES)),
     # 14: the deny list
-    Attack(14, "a user namespace by clone3", CLONE3, ((Patch("_when(_CLONE3, [_ret(_ERRNO | errno.ENOSYS)])",
-                                                             "_when(_CLONE3, [_ret(_ALLOW)])"),),)),
+    Attack(14, "a user namespace by clone3", CLONE3, ((Patch("cases[_CLONE3] = [_ret(_ERRNO | errno.ENOSYS)]",
+                                                             "cases[_CLONE3] = [_ret(_ALLOW)]"),),)),
     Attack(14, "calls by x32 numbers", X32, ((Patch(
         "(_AT_LEAST, 0, 1, _X32_BIT), _ret(_KILL)", "(_AT_LEAST, 0, 1, _X32_BIT), _ret(_ALLOW)"),),),
            needs=("x86-64",)),

@@ -368,7 +368,7 @@ ATTACKS = (
         '    syscalls.mount("/dev/null", "/proc/1/oom_score_adj", None, MS_BIND)\n')),)),
     Attack(4, "the first process's turn", PRIORITY, (MORE_CAPABILITIES,)),
     Attack(4, "a limit on the first process", LIMITED, ((Patch(
-        "    code += _when(_PRLIMIT[column], [_argument(0), *_when(0, [_ret(_ALLOW)]), _ret(refuse)])\n"),),)),
+        "    cases[_PRLIMIT[column]] = [_argument(0), *_when(0, [_ret(_ALLOW)]), _ret(refuse)]\n"),),)),
     # 8: bombs and daemons
     Attack(8, "a fork bomb", BOMB, (
         (Patch('    _lower(resource.RLIMIT_NPROC, plan["pids"] + 1)  # and ourselves\n'),),

@@ -67,6 +67,7 @@ _ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
 _NUMBER, _ARCH, _ARGUMENT = 0, 4, 16  # offsets in struct seccomp_data; argument n lies at 16 + 8n, low half first
 
 Instruction = tuple[int, int, int, int]
+_FEW = 4
 
 
 def denied(machine: str) -> dict[str, int]:
@@ -86,26 +87,24 @@ def program(machine: str) -> bytes:
     code.append((_LOAD, 0, 0, _NUMBER))
     if machine == "x86_64":
         code += [(_AT_LEAST, 0, 1, _X32_BIT), _ret(_KILL)]
-    for number in sorted(denied(machine).values()):
-        code += _when(number, [_ret(refuse)])
-    code += _when(_CLONE3, [_ret(_ERRNO | errno.ENOSYS)])
+    cases = {number: [_ret(refuse)] for number in denied(machine).values()}
+    cases[_CLONE3] = [_ret(_ERRNO | errno.ENOSYS)]
     # The low byte of clone's flags is a signal number; in unshare's, 0x80 is CLONE_NEWTIME.
     for call, flags in ((_CLONE, syscalls.NAMESPACES), (_UNSHARE, syscalls.NAMESPACES | 0x80)):
-        code += _when(call[column], [_argument(0), (_ANY_BIT, 0, 1, flags), _ret(refuse), _ret(_ALLOW)])
+        cases[call[column]] = [_argument(0), (_ANY_BIT, 0, 1, flags), _ret(refuse), _ret(_ALLOW)]
     terminals = [body for request in _REFUSED_OF_TERMINALS.values() for body in _when(request, [_ret(refuse)])]
-    code += _when(_IOCTL[column], [_argument(1), *terminals, _ret(_ALLOW)])
+    cases[_IOCTL[column]] = [_argument(1), *terminals, _ret(_ALLOW)]
     # Limits of one's own alone. PID 1 has the same ids as the box's root, and a CPU limit set on it would kill it.
-    code += _when(_PRLIMIT[column], [_argument(0), *_when(0, [_ret(_ALLOW)]), _ret(refuse)])
+    cases[_PRLIMIT[column]] = [_argument(0), *_when(0, [_ret(_ALLOW)]), _ret(refuse)]
     # Address families: vsock reaches the hypervisor past the network namespace; alg, packet, xdp … are attack surface.
     # NETLINK_ROUTE alone; no audit looks like a kernel without it, or useradd and its like would give up.
     netlink = [_argument(2), *_when(0, [_ret(_ALLOW)]), _ret(_ERRNO | errno.EPROTONOSUPPORT)]
     protocols = [body for number in _PROTOCOLS for body in _when(number, [_ret(_ALLOW)])]
     internet = [_argument(2), *protocols, _ret(_ERRNO | errno.EPROTONOSUPPORT)]
     families = [*_when(_AF_UNIX, [_ret(_ALLOW)]), *_when(_AF_INET, internet), *_when(_AF_INET6, internet)]
-    code += _when(_SOCKET[column], [_argument(0), *families, *_when(_AF_NETLINK, netlink),
-                                    _ret(_ERRNO | errno.EAFNOSUPPORT)])
-    code.append(_ret(_ALLOW))
-    return _packed(code)
+    cases[_SOCKET[column]] = [_argument(0), *families, *_when(_AF_NETLINK, netlink),
+                              _ret(_ERRNO | errno.EAFNOSUPPORT)]
+    return _packed([*code, *_found(sorted(cases.items()))])
 
 
 def sealing_program(machine: str) -> bytes:
@@ -128,6 +127,19 @@ def lenient_program(machine: str) -> bytes:
         number = pair[0 if machine == "x86_64" else 1]
         code += _when(number, [_ret(_ERRNO)]) if number is not None else []
     return _packed([*code, _ret(_ALLOW)])
+
+
+def _found(cases: Sequence[tuple[int, list[Instruction]]]) -> list[Instruction]:
+    """What to do with the number that is loaded: the case of that number, which returns; else it is allowed.
+
+    By halves, not one after the other: when a filter is loaded the kernel runs it for every call there is, to know
+    which it always allows (seccomp_cache_prepare), and every box loads it.
+    """
+    if len(cases) <= _FEW:
+        return [*(step for number, body in cases for step in _when(number, body)), _ret(_ALLOW)]
+    middle = len(cases) // 2
+    low, high = _found(cases[:middle]), _found(cases[middle:])
+    return [(_AT_LEAST, len(low), 0, cases[middle][0]), *low, *high]
 
 
 def _packed(code: Sequence[Instruction]) -> bytes:
