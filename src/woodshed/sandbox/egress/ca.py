@@ -66,7 +66,6 @@ class Authority:
     def _made(self, name: str) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.options |= ssl.OP_NO_RENEGOTIATION
-        context.num_tickets = 0
         context.set_alpn_protocols(["http/1.1"])
         # OpenSSL reads a file by name alone; this one is nowhere on a disk.
         fd = os.memfd_create("certificate", os.MFD_CLOEXEC)
