@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 
 from woodshed.errors import Cause, WoodshedError, boundary
-from woodshed.interfaces import Acting, BlobSink, Emit, Harness, ModelClient, Sandbox, SandboxEngine, Verifier
+from woodshed.interfaces import Acting, BlobSink, Emit, Governed, Harness, ModelClient, Sandbox, SandboxEngine, Verifier
 from woodshed.model import (
     Agent,
     ChangeSet,
@@ -96,6 +96,8 @@ async def _opened(task: Task, agent: Agent, parts: Parts, progress: _Progress) -
     policy = agent.policy_within(task.environment.limits)
     with _stage("prepare", parts.emit, progress), boundary(Cause.ENVIRONMENT, "opening the sandbox", usage=True):
         sandbox = await parts.engine.create(task.environment, policy)
+    if isinstance(sandbox, Governed):
+        sandbox.on_decision(lambda decision: parts.emit(EventKind.POLICY, decision))
     try:
         yield sandbox
     finally:

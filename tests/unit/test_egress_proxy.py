@@ -462,8 +462,9 @@ async def test_noise_leaves_nothing_behind(engine: NativeEngine, tmp_path: Path)
     complaints: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: complaints.append(context))
     async with host() as api, host(name="tls.test", folder=tmp_path) as sealed:
-        rules = [{"host": "a.test", "address": api.address},
-                 {"host": "tls.test", "address": sealed.address, "ca_file": sealed.ca_file, "intercept": True}]
+        rules: list[dict[str, Any]] = [
+            {"host": "a.test", "address": api.address},
+            {"host": "tls.test", "address": sealed.address, "ca_file": sealed.ca_file, "intercept": True}]
         async with box_with(engine, *rules, connections=16) as (box, _):
             await python(box, r"""
 import os, random
@@ -503,6 +504,19 @@ print(rest(opened("9.9.9.9", 80)))
                 await asyncio.sleep(0.1)
             assert not box.network.egress._tasks
     assert complaints == []
+
+
+def test_what_a_policy_does_not_hold_is_told(shed_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every host, and any protocol, are said to be so before anything runs; a secret that is missing is an error."""
+    engine = NativeEngine(shed_home)
+    rules = [{"host": "*"}, {"host": "db.test", "raw": True},
+             {"host": "a.test", "upstream_tls": True, "secrets": TOKEN}]
+    policy = SandboxPolicy.parse({"network": {"rules": rules}})
+    monkeypatch.setenv("COMPANY_TOKEN", SECRET)
+    assert [note.split(":")[1].split()[0] for note in engine.check(SPEC, policy)] == ["'*'", "db.test"]
+    monkeypatch.delenv("COMPANY_TOKEN")
+    with pytest.raises(UsageError, match="COMPANY_TOKEN"):
+        engine.check(SPEC, policy)
 
 
 # -- its end -----------------------------------------------------------------------------------------------------------

@@ -46,6 +46,21 @@ class Network:
             await files.write(CA_FILE, self._authority.bundle())
 
 
+def check(policy: NetworkPolicy) -> None:
+    """Its secrets are there, and what it needs is installed. Raises UsageError, Unsupported."""
+    inject.read(policy)
+    if any(rule.intercept for rule in policy.rules):
+        Authority()
+
+
+def notes(policy: NetworkPolicy) -> tuple[str, ...]:
+    """What the policy does not hold though it may look so, a sentence each."""
+    told = ["network: '*' lets data out to every public host, an attacker's too"
+            for rule in policy.rules if rule.host == "*"]
+    return (*told, *(f"network: {rule.host} is raw, so nothing but its name, port and bytes is checked"
+                     for rule in policy.rules if rule.raw))
+
+
 async def network(policy: NetworkPolicy, outside: Outside) -> Network | None:
     """Of a policy with rules; None where there are none. Raises UsageError, Unsupported."""
     if not policy:

@@ -19,7 +19,7 @@ from woodshed.sandbox.egress.upstream import Outside
 from woodshed.sandbox.images import Images
 from woodshed.sandbox.images.build import run_build
 from woodshed.sandbox.images.crossing import Crossing
-from woodshed.sandbox.native import cgroups, roots, trees
+from woodshed.sandbox.native import cgroups, egress, roots, trees
 from woodshed.sandbox.native import policy as policies
 from woodshed.sandbox.native.box import NativeSandbox
 from woodshed.sandbox.native.egress import Network, network
@@ -115,6 +115,7 @@ class NativeEngine:
     def check(self, spec: EnvironmentSpec, policy: SandboxPolicy) -> tuple[str, ...]:
         """What the policy does not hold. Raises UsageError for a contradiction, Unsupported."""
         self._check(policy, spec)
+        egress.check(policy.network)
         return policies.notes(policy)
 
     async def open(self) -> None:

@@ -10,6 +10,7 @@ from woodshed.errors import EnvironmentFault, ImageFault, Unsupported, UsageErro
 from woodshed.interfaces import Capability
 from woodshed.model import SandboxPolicy
 from woodshed.model.policy import access_of
+from woodshed.sandbox.native import egress
 from woodshed.sandbox.native.inside import programs, syscalls
 
 
@@ -51,7 +52,7 @@ def notes(policy: SandboxPolicy) -> tuple[str, ...]:
     if policy.commands.allow is not None and not policy.writable_is_noexec:
         told.append("noexec = false: allowed programs load libraries that were written inside, so the allow set is "
                     "advisory")
-    return tuple(told)
+    return (*told, *egress.notes(policy.network))
 
 
 def environment(policy: SandboxPolicy, declared: Mapping[str, str]) -> Mapping[str, str]:
