@@ -176,9 +176,8 @@ async def a_dead_sandbox_has_no_snapshot(engine: SandboxEngine) -> None:
         await snapshot.release()
 
 
-@needs("fork")
 async def foreign_snapshots_are_refused(engine: SandboxEngine) -> None:
-    """A snapshot of no engine, or another's, is Unsupported."""
+    """A snapshot of no engine, or another's, is Unsupported, and so is any where an engine has no fork."""
 
     class Foreign:
         id, digest = "foreign", "sha256:0"

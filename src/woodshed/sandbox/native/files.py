@@ -28,7 +28,8 @@ class Files:
 
     async def read(self, path: str, *, max_bytes: int = 10_000_000) -> bytes:
         """Content of a regular file. Raises FileNotFoundError, IsADirectoryError, PermissionError, OSError (EFBIG)."""
-        _, fds = await self._link.ask({"op": "read", "path": self._world.path(path)}, path)
+        _, fds = await self._link.ask(
+            {"op": "read", "path": self._world.path(path), "most": max_bytes + 1}, path)
         if os.fstat(fds[0]).st_size <= _INLINE_BYTES:
             return _read(fds[0], path, max_bytes)
         return await asyncio.to_thread(_read, fds[0], path, max_bytes)

@@ -161,6 +161,10 @@ class Link:
 
     # -- the life of PID 1 ---------------------------------------------------------------------------------------------
 
+    def born(self) -> None:
+        """Its first process is there, but none that we could know or signal: the end of its channel is its end."""
+        resolve(self._born)
+
     async def opened(self) -> None:
         """Wait until PID 1 serves. Raises SandboxDied with its reason where it never will."""
         await self._ready
@@ -227,6 +231,8 @@ class Link:
             if self.pidfd >= 0:
                 with suppress(ProcessLookupError):
                     signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+            elif self._born.done():
+                self._channel.finish()
 
     async def close(self) -> None:
         """End PID 1 and wait until the kernel has ended everything in its namespace."""

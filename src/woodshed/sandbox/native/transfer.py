@@ -46,7 +46,7 @@ class Transfer:
                 os.close(contents)
             await helper.ended()
         else:
-            await self._send(message, target, lambda write: upload.feed(source, write))
+            await self.send(message, target, lambda write: upload.feed(source, write))
 
     async def download(self, path: str, target: Path, *, max_bytes: int = 1_000_000_000) -> None:
         """Copy a file or folder to ``target`` of the host, which must not exist. Links arrive as links.
@@ -55,7 +55,7 @@ class Transfer:
         or not at all. Raises FileNotFoundError, FileExistsError, OSError (EFBIG), SandboxDied.
         """
         target = target.absolute()
-        await self._receive(
+        await self.receive(
             {"op": "pack", "path": self._world.path(path)}, path,
             lambda read: landing.land(frames.Frames(frames.Reader(read)), target, max_bytes))
 
@@ -70,7 +70,7 @@ class Transfer:
             while data := source.read(frames.CHUNK):
                 write(data)
 
-        await self._send({"op": "untar", "path": self._world.path(target)}, target, feed)
+        await self.send({"op": "untar", "path": self._world.path(target)}, target, feed)
 
     async def download_tar(self, path: str, sink: BinaryIO, *, max_bytes: int = 1_000_000_000) -> None:
         """Write a tar stream of ``path`` and all below it, named from the last part of ``path``.
@@ -85,7 +85,7 @@ class Transfer:
                     raise OSError(errno.EFBIG, f"larger than {max_bytes} bytes", path)
                 sink.write(data)
 
-        await self._receive({"op": "tar", "path": self._world.path(path)}, path, drain, to_the_end=True)
+        await self.receive({"op": "tar", "path": self._world.path(path)}, path, drain, to_the_end=True)
 
     def watch(self, path: str) -> AsyncIterator[FileEvent]:
         """Events at and below a directory, from now on, until the iterator is closed (``aclose``).
@@ -95,7 +95,8 @@ class Transfer:
         """
         return Watching(self._link, self._world.path(path))
 
-    async def _send(self, message: wire.Message, path: str, feed: Callable[[frames.Write], None]) -> None:
+    async def send(self, message: wire.Message, path: str, feed: Callable[[frames.Write], None]) -> None:
+        """Start the helper that ``message`` asks for and write what ``feed`` has to it. Raises as they do."""
         inner, outer = _pipe()
         os.set_blocking(outer, False)
         try:
@@ -111,9 +112,10 @@ class Transfer:
             raise failure
         await helper.ended()
 
-    async def _receive(
+    async def receive(
         self, message: wire.Message, path: str, take: Callable[[frames.Read], None], *, to_the_end: bool = False
     ) -> None:
+        """Start the helper that ``message`` asks for and have ``take`` read what it writes, in a thread."""
         outer, inner = _pipe()
         try:
             helper = Helper(self._link, message, inner, path)

@@ -14,6 +14,7 @@ import resource
 import select
 import signal
 import socket
+from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from woodshed.sandbox.native.inside import confine, files, syscalls, wire
@@ -22,7 +23,7 @@ from woodshed.sandbox.native.inside.files import Files
 from woodshed.sandbox.native.inside.hold import Hold
 from woodshed.sandbox.native.inside.rebase import Rest
 from woodshed.sandbox.native.inside.rules import Enforced
-from woodshed.sandbox.native.inside.transfer import Transfers
+from woodshed.sandbox.native.inside.transfer import Transfers, Work
 
 _LEAST_FILES, _SOFT_FILES = 64, 1024
 """We live under the limit of open files ourselves; and old programs mind numbers that select(2) cannot take."""
@@ -34,7 +35,7 @@ def serve(plan: dict[str, Any], channel: socket.socket, groups: list[int], filte
     a memory limit then never kills PID 1, and a pids limit never keeps the engine out.
     """
     held = Enforced(plan["rules"], plan["workdir"]) if plan.get("rules") else None
-    _settle(plan)
+    settle(plan)
     confine.confine(filter_program)
     if plan.get("lenient"):
         syscalls.load_filter(confine.lenient_program(syscalls.MACHINE))
@@ -64,7 +65,8 @@ def serve(plan: dict[str, Any], channel: socket.socket, groups: list[int], filte
                 init.answer(message, fds)
 
 
-def _settle(plan: dict[str, Any]) -> None:
+def settle(plan: dict[str, Any]) -> None:
+    """Streams that lead nowhere, the working directory, and the rlimits of everything inside."""
     null = os.open("/dev/null", os.O_RDWR)
     for fd in (0, 1, 2):
         os.dup2(null, fd)
@@ -85,10 +87,13 @@ def _lower(kind: int, bound: int, *, soft: int | None = None) -> None:
 class Init:
     """The operations of PID 1 by name; each part brings its own."""
 
-    def __init__(self, channel: socket.socket, commands: Commands, files: Files) -> None:
+    def __init__(
+        self, channel: socket.socket, commands: Commands, files: Files, works: Mapping[str, Work] | None = None
+    ) -> None:
+        """``works`` are helpers besides those of transfer.py."""
         self.channel, self.commands, self.hold = channel, commands, Hold(channel)
         self.operations = {**commands.operations, **files.operations, **Rest(channel, commands).operations,
-                           **self.hold.operations, **Transfers(channel, commands).operations, "thaw": self._thaw}
+                           **self.hold.operations, **Transfers(channel, commands, works).operations, "thaw": self._thaw}
 
     def _thaw(self, message: wire.Message, fds: list[int]) -> None:
         for waited in self.hold.thawed():

@@ -14,7 +14,7 @@ import os
 import resource
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from woodshed.sandbox.native.inside import files, frames, layering, tarring, watch, wire
 from woodshed.sandbox.native.inside.beneath import Beneath
@@ -30,12 +30,16 @@ Work = Callable[[wire.Message, list[int]], None]
 class Transfers:
     """Helpers by operation. Each answers under the message's id, when it ends, with its exit code."""
 
-    def __init__(self, channel: socket.socket, commands: Commands) -> None:
+    def __init__(
+        self, channel: socket.socket, commands: Commands, more: Mapping[str, Work] | None = None
+    ) -> None:
+        """``more`` are helpers of whoever else serves with this module."""
         self.channel, self.commands = channel, commands
         self.operations: dict[str, wire.Operation] = {
             "unpack": self._start(_unpack), "pack": self._start(_pack), "tar": self._start(_tar),
             "untar": self._start(_untar), "watch": self._start(_watch), "place": self._start(_place),
             "drop": self._drop, "layer": self._start(layering.unpack), "layer_out": self._start(layering.pack),
+            **{name: self._start(work) for name, work in (more or {}).items()},
         }
 
     def _start(self, work: Work) -> wire.Operation:
