@@ -359,6 +359,22 @@ async def test_no_network_for_run(bench: Bench) -> None:
     assert said == "1\n"
 
 
+async def test_a_policy_binds_what_run_runs(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The setting's policy holds in the commands of Dockerfiles, and another one makes other layers."""
+    text = "FROM box\nENV V=image\nRUN echo $V > /v; touch /etc/x || echo held >> /v\n"
+    (bench.place / "Dockerfile").write_text(text)
+    name, policy = f"dockerfile:{bench.place / 'Dockerfile'}", tmp_path / "policy.toml"
+    free = await asyncio.to_thread(bench.images.containers.get, name)
+    policy.write_text('env = { V = "policy" }\ndirectories = [{ path = "/etc", access = "read" }]\n')
+    monkeypatch.setenv("WOODSHED_BUILD_POLICY", str(policy))
+    bound = await asyncio.to_thread(bench.images.containers.get, name)
+    assert await bench.look(free, "cat /v") == "image\n"
+    assert await bench.look(bound, "cat /v") == "policy\nheld\n"
+    monkeypatch.setenv("WOODSHED_BUILD_POLICY", str(tmp_path / "none.toml"))
+    with pytest.raises(UsageError, match="no policy"):
+        await asyncio.to_thread(bench.images.containers.get, name)
+
+
 async def test_another_platform_is_refused(bench: Bench) -> None:
     """A stage of another machine is not built here; of ours it is."""
     await bench.refused("FROM --platform=linux/s390x box\n", "another machine")

@@ -207,11 +207,11 @@ class _Build:
     def _run(self, state: State, step: Instruction, stage: Stage) -> None:
         argv = self._argv(state, step)
         extra = mounted(self, state, step, stage)
-        env = {**state.arguments, **state.config.env}
+        env = {name: value for name, value in state.arguments.items() if name not in state.config.env}
         config = Config(env=state.config.env)
         below = (*extra, *state.layers)
-        network = self.policy.network
-        name = self.key("run", below, argv, sorted(env.items()), state.config.workdir, state.config.user, network)
+        name = self.key("run", below, argv, sorted(env.items()), sorted(config.env.items()), state.config.workdir,
+                        state.config.user, self.policy.model_dump_json(exclude={"limits"}))
         command = Command(argv, env, state.config.user, self.order.timeout_s)
 
         def make(into: Path, crossing: Crossing) -> None:
