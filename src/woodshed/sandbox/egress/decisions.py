@@ -8,7 +8,7 @@ from typing import Any
 Tell = Callable[[Mapping[str, Any]], None]
 ONE_BY_ONE = 1000
 """Decisions of one sandbox that are told each; later ones when their count doubles, and in the end."""
-KINDS = 1000
+KINDS = 100
 """Kinds of decisions counted apart after that; all further ones are one kind."""
 _LONGEST = 300
 Key = tuple[str, str, str, int, str]
