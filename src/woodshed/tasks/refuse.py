@@ -11,7 +11,9 @@ from woodshed.tasks.schema import AgentTable, ArtifactTable, EnvironmentTable, N
 
 _COMPOSE = ("docker-compose.yaml", "docker-compose.yml", "compose.yaml", "compose.yml")
 _LATER = "Woodshed 0.1 cannot run this task"
-_OFFLINE = 'Write network = "none" under [woodshed] if the task works offline; otherwise it cannot run yet.'
+_NETWORK = "a task cannot give itself a network"
+_OFFLINE = ('Write network = "none" under [woodshed] if it can be judged without; its agents get hosts from '
+            "woodshed run --policy (docs/network.md).")
 
 
 class Refusal(NamedTuple):
@@ -79,12 +81,12 @@ def _network(config: TaskFile) -> Iterator[Refusal]:
     if config.woodshed.network == "none":
         return
     if config.environment.allow_internet:
-        yield Refusal("environment.allow_internet", "network access is not supported", _OFFLINE)
+        yield Refusal("environment.allow_internet", _NETWORK, _OFFLINE)
     for name, table in (("environment", config.environment), ("agent", config.agent), ("verifier", config.verifier)):
         if table.network_mode not in (None, NetworkMode.NONE):
-            yield Refusal(f"{name}.network_mode", f"network access ({table.network_mode}) is not supported", _OFFLINE)
+            yield Refusal(f"{name}.network_mode", f"{_NETWORK} ({table.network_mode})", _OFFLINE)
         if table.allowed_hosts:
-            yield Refusal(f"{name}.allowed_hosts", "network access is not supported", _OFFLINE)
+            yield Refusal(f"{name}.allowed_hosts", _NETWORK, _OFFLINE)
 
 
 def _user(name: str, table: AgentTable | VerifierTable) -> Iterator[Refusal]:
