@@ -1,7 +1,7 @@
 """Root file systems of sandboxes: the host image, unpacked directories, images of containers, and what lies over them.
 
-``store.py`` prepares them. ``kinds.py`` tells images of containers apart: ``oci.py`` reads them, ``registry.py`` fetches,
-``unpack.py`` unpacks, ``dockerfile/`` builds; ``layers.py`` keeps their layers.
+``store.py`` prepares them. ``kinds.py`` tells images of containers apart: ``oci.py`` reads them, ``registry.py``
+fetches, ``unpack.py`` unpacks, ``dockerfile/`` builds; ``layers.py`` keeps their layers.
 """
 
 from woodshed.sandbox.images.build import Builder, BuildJob, BuildResult
