@@ -12,7 +12,7 @@ from woodshed.tasks.schema import AgentTable, ArtifactTable, EnvironmentTable, N
 _COMPOSE = ("docker-compose.yaml", "docker-compose.yml", "compose.yaml", "compose.yml")
 _LATER = "Woodshed 0.1 cannot run this task"
 _NETWORK = "a task cannot give itself a network"
-_OFFLINE = ('Write network = "none" under [woodshed] if it can be judged without; its agents get hosts from '
+_OFFLINE = ('Write network = "none" under [woodshed] if it can be judged offline; its agents get hosts from '
             "woodshed run --policy (docs/network.md).")
 
 
