@@ -144,6 +144,20 @@ async def test_tmp_and_run_are_the_images_own(shed: Shed, base: bytes, tmp_path:
                            ) == "grgiven\nn\n"
 
 
+async def test_a_snapshot_keeps_tmp(shed: Shed, base: bytes, tmp_path: Path) -> None:
+    """/tmp of an image of a container is on disk, and so part of a snapshot and of what is forked from it."""
+    spec = EnvironmentSpec(image=oci.layout(tmp_path / "l", base))
+    box = await shed.engine.create(spec, SandboxPolicy())
+    await box.exec("echo kept > /tmp/x")
+    snapshot = await box.snapshot()
+    await box.exec("echo later > /tmp/x")
+    (fork,) = await shed.engine.fork(snapshot)
+    assert (await fork.exec("cat /tmp/x")).stdout == b"kept\n"
+    for one in (box, fork):
+        await one.close()
+    await snapshot.release()
+
+
 async def test_uploads_lie_over_an_image(shed: Shed, base: bytes, tmp_path: Path) -> None:
     """An upload into a folder of the image leaves the folder's mode and owner as they are."""
     (tmp_path / "up").mkdir()

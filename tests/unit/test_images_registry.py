@@ -305,6 +305,13 @@ async def test_a_broken_pull_is_gone_on_with_later(server: Server, puller: Pulle
     assert puller.parts() == []
 
 
+async def test_a_pull_that_is_given_up(server: Server, puller: Puller) -> None:
+    """Who closes the images ends what is being fetched."""
+    puller.images.containers.stop()
+    with pytest.raises(EnvironmentFault, match="given up"):
+        await puller.pull(f"{server.address}/a")
+
+
 async def test_a_registry_without_ranges(server: Server, puller: Puller) -> None:
     """One that sends all again is taken from the start."""
     server.cut, server.cuts, server.ranges = 300_000, 1, False

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from woodshed.errors import EnvironmentFault, ImageFault, UsageError
@@ -143,17 +144,35 @@ def take_in(source: Source, layers: Layers, crossing: Crossing | None, tell: Tel
     """
     found = source.find()
     wanted = dict(zip(found.diff_ids, found.layers, strict=True))  # a layer may come twice
-    with ThreadPoolExecutor(_AT_ONCE, "woodshed-layers") as pool:
-        jobs = [pool.submit(_layer, source, layer, diff_id, layers, crossing, tell)
-                for diff_id, layer in wanted.items()]
-        try:
-            for job in jobs:
-                job.result()
-        except BaseException:
-            for job in jobs:
-                job.cancel()
-            raise
+    _at_once([partial(_layer, source, layer, diff_id, layers, crossing, tell) for diff_id, layer in wanted.items()])
     return Image(tuple(layer_name(diff_id) for diff_id in reversed(found.diff_ids)), found.config)
+
+
+def _at_once(jobs: Sequence[Callable[[], None]]) -> None:
+    """Do ``jobs``, a few at a time; raises what the first that failed raised, and begins no other then.
+
+    In threads that do not hold up the end of the process, as an executor's would: a job may wait for a network.
+    """
+    waiting, failed = list(reversed(jobs)), list[BaseException]()
+
+    def work() -> None:
+        while not failed:
+            try:
+                job = waiting.pop()
+            except IndexError:
+                return
+            try:
+                job()
+            except BaseException as error:
+                failed.append(error)
+
+    threads = [threading.Thread(target=work, name="woodshed-layers", daemon=True) for _ in jobs[:_AT_ONCE]]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failed:
+        raise failed[0]
 
 
 def layer_name(diff_id: str) -> str:
@@ -168,7 +187,8 @@ def _layer(
         if crossing is None:
             raise EnvironmentFault(f"{source.name}: a layer is to be unpacked, and there is no sandbox to do it in")
         if tell is not None:
-            tell(f"unpacking {diff_id[7:19]} of {source.name}")
+            size = f" ({layer.size / 1e6:.1f} MB)" if layer.size >= 0 else ""
+            tell(f"{source.name}: layer {diff_id[7:19]}{size}")
         with source.open(layer) as stored:
             def feed(write: frames.Write) -> None:
                 for data in inflate.plain(stored, layer, diff_id, most, source.name):

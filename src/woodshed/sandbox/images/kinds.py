@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 from woodshed.errors import UsageError
@@ -33,6 +34,11 @@ class Containers:
 
     def __init__(self, layers: Layers, crossing: Crossing | None) -> None:
         self.shelf, self.layers, self.crossing = Shelf(layers), layers, crossing
+        self._stopped = threading.Event()
+
+    def stop(self) -> None:
+        """Give up what is being fetched; what came is kept for the next time."""
+        self._stopped.set()
 
     def get(self, image: str, tell: Tell | None = None) -> Image:
         """The image that is so named, fetched, unpacked or built where it is not here. Blocking.
@@ -70,7 +76,7 @@ class Containers:
         else:
             from woodshed.sandbox.images.registry import Registry
 
-            with Registry(reference.parse(image), self.layers) as source:
+            with Registry(reference.parse(image), self.layers, self._stopped) as source:
                 found = self.take_in(source, tell)
         self.shelf.keep(found, canonical(name or image))
         return found

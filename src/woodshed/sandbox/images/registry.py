@@ -9,6 +9,7 @@ import fcntl
 import hashlib
 import http.client
 import os
+import threading
 import time
 from collections.abc import Callable
 from contextlib import closing, suppress
@@ -32,9 +33,9 @@ _STALE_S = 7 * 86400
 class Registry:
     """The image ``reference`` of its registry, or of the mirror that is set for docker.io."""
 
-    def __init__(self, reference: Reference, layers: Layers) -> None:
-        """Raises UsageError for damaged logins or a mirror that is no address."""
-        self.name, self._reference = str(reference), reference
+    def __init__(self, reference: Reference, layers: Layers, stopped: threading.Event) -> None:
+        """``stopped`` ends what is being fetched. Raises UsageError for damaged logins or a mirror that is none."""
+        self.name, self._reference, self._stopped = str(reference), reference, stopped
         self._blobs = layers.root / ".blobs"
         self._blobs.mkdir(mode=0o700, exist_ok=True)
         scope = f"repository:{reference.repository}:pull"
@@ -158,7 +159,22 @@ class Registry:
                 have = file.truncate(0)
             file.seek(have)
             with suppress(OSError, http.client.HTTPException):  # cut off: the next try goes on from here
-                _take(answer, file, layer.size - have)
+                self._take(answer, file, layer.size - have)
+
+    def _take(self, answer: Any, file: BinaryIO, most: int) -> None:
+        while data := answer.read(min(_CHUNK, most + 1)):
+            if self._stopped.is_set():
+                raise EnvironmentFault(f"{self.name}: the pull was given up")
+            if len(data) > most:
+                raise ImageFault(f"{self.name}: the registry sends more of a layer than its manifest says")
+            try:
+                file.write(data)
+                file.flush()
+            except OSError as error:
+                raise EnvironmentFault(f"{self.name}: a layer cannot be kept: {error.strerror}") from error
+            most -= len(data)
+            if most == 0:
+                return
 
     def _check(self, layer: Descriptor, file: BinaryIO) -> None:
         size = file.seek(0, os.SEEK_END)
@@ -170,20 +186,6 @@ class Registry:
             total.update(data)
         if size != layer.size or f"sha256:{total.hexdigest()}" != layer.digest:
             raise ImageFault(f"{self.name}: what came as {layer.digest} is something else")
-
-
-def _take(answer: Any, file: BinaryIO, most: int) -> None:
-    while data := answer.read(min(_CHUNK, most + 1)):
-        if len(data) > most:
-            raise ImageFault("a registry sends more of a layer than its manifest says")
-        try:
-            file.write(data)
-            file.flush()
-        except OSError as error:
-            raise EnvironmentFault(f"a layer cannot be kept: {error.strerror}") from error
-        most -= len(data)
-        if most == 0:
-            return
 
 
 def _begins(told: str | None, at: int) -> bool:

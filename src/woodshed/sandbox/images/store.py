@@ -76,6 +76,7 @@ class Images:
     def close(self) -> None:
         """Forget what was prepared and let others collect garbage. Idempotent."""
         self._ready.clear()
+        self.containers.stop()
         self.layers.close()
 
     def _prepare(self, spec: EnvironmentSpec) -> Rootfs:

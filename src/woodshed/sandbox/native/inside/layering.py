@@ -24,6 +24,7 @@ _WHITEOUT, _OPAQUE, _META = b".wh.", b".wh..wh..opq", b".wh..wh."
 _IDS = 65536
 _MODE = 0o7777
 _BLOCK = 512
+_MOUNTED = ("dev", "proc", "sys")
 _HELD_BYTES = 64 << 20
 """Of names that are remembered to the end (directories' modes, deletions); an image has a hundredth of that."""
 
@@ -368,7 +369,7 @@ def pack(message: wire.Message, fds: list[int]) -> None:
     """Write ``paths`` as one archive into the first of ``fds``, owners and all.
 
     Of a directory its contents are written, of anything else itself under its own name; a link among ``paths`` is
-    followed. Second names of one file are hard links. Devices and sockets are left out.
+    followed. Second names of one file are hard links. Devices, sockets and what a box mounts are left out.
     """
     names: dict[tuple[int, int], bytes] = {}
     for path in message["paths"]:
@@ -376,6 +377,8 @@ def pack(message: wire.Message, fds: list[int]) -> None:
         base = b"" if os.path.isdir(real) else os.fsencode(os.path.basename(path.rstrip("/")))
         walk = frames.walk(real, lambda path, why: None, without=os.stat("/proc").st_dev)
         for below, info, fd, target in walk:
+            if real == "/" and below.partition("/")[0] in _MOUNTED and "/" in below:
+                continue
             name = b"/".join(part for part in (base, os.fsencode(below)) if part)
             if name:
                 _entry(name, info, fd, os.fsencode(target), names, fds[0], message)
