@@ -13,6 +13,9 @@ from woodshed.sandbox.egress import dns
 
 RATE, BURST = 200.0, 400.0
 """Connections or questions a second, and at once after a pause: what comes faster waits in the kernel, or is lost."""
+_IP_PKTINFO = 8
+"""include/uapi/linux/in.h; Python has no name for it before 3.14."""
+_SPACE = socket.CMSG_SPACE(12)
 _AT_ONCE = 16
 _BREATH_S = 0.5
 """Until an accept is tried again for which this process had no descriptor left."""
@@ -35,12 +38,13 @@ class Pace:
         return 0.0
 
 
-class _Readable:
-    """Calls :meth:`_take` while something is there to be read, pausing when told to."""
+class Door:
+    """A socket that is read from as things arrive, at the pace. ``take`` takes one, or raises BlockingIOError."""
 
-    def __init__(self, end: socket.socket) -> None:
+    def __init__(self, end: socket.socket, take: Callable[[], None]) -> None:
+        """``end`` is the door's own now."""
         end.setblocking(False)
-        self._socket, self._fd, self._pace = end, end.fileno(), Pace()
+        self._socket, self._fd, self._take, self._pace = end, end.fileno(), take, Pace()
         self._loop = asyncio.get_running_loop()
         self._later: asyncio.TimerHandle | None = None
         self._loop.add_reader(self._fd, self._readable)
@@ -58,9 +62,6 @@ class _Readable:
             except OSError:
                 return self._pause(_BREATH_S)
         return None
-
-    def _take(self) -> None:
-        raise NotImplementedError
 
     def _pause(self, seconds: float) -> None:
         self._loop.remove_reader(self._fd)
@@ -80,31 +81,25 @@ class _Readable:
             self._socket.close()
 
 
-class Door(_Readable):
-    """A listener: ``admit`` gets each connection, which does not block and is its own."""
+def door(listener: socket.socket, admit: Callable[[socket.socket], None]) -> Door:
+    """For a listener: ``admit`` gets each connection, which does not block and is its own."""
 
-    def __init__(self, listener: socket.socket, admit: Callable[[socket.socket], None]) -> None:
-        super().__init__(listener)
-        self._admit = admit
-
-    def _take(self) -> None:
-        end, _ = self._socket.accept()
+    def take() -> None:
+        end, _ = listener.accept()
         end.setblocking(False)
-        self._admit(end)
+        admit(end)
+
+    return Door(listener, take)
 
 
-class Questions(_Readable):
-    """A UDP socket bound to any address: answers come from the very address that was asked."""
+def questions(end: socket.socket, answer: Callable[[bytes], bytes | None]) -> Door:
+    """For a UDP socket bound to any address: answers come from the very address that was asked."""
+    end.setsockopt(socket.IPPROTO_IP, _IP_PKTINFO, 1)
 
-    def __init__(self, end: socket.socket, answer: Callable[[bytes], bytes | None]) -> None:
-        end.setsockopt(socket.IPPROTO_IP, _IP_PKTINFO, 1)
-        super().__init__(end)
-        self._answer = answer
-
-    def _take(self) -> None:
-        data, ancillary, _, asker = self._socket.recvmsg(dns.LARGEST + 1, _SPACE)
-        answer = self._answer(data)
-        if answer is None:
+    def take() -> None:
+        data, ancillary, _, asker = end.recvmsg(dns.LARGEST + 1, _SPACE)
+        said = answer(data)
+        if said is None:
             return
         # struct in_pktinfo: interface, the address to answer from, the address that was asked. ip(7)
         asked = next((value[8:12] for level, kind, value in ancillary
@@ -112,9 +107,6 @@ class Questions(_Readable):
         control = [] if asked is None else [
             (socket.IPPROTO_IP, _IP_PKTINFO, struct.pack("i4s4s", 0, asked, b"\0\0\0\0"))]
         with suppress(OSError):  # a full queue, an asker that is gone: a question may be lost
-            self._socket.sendmsg([answer], control, 0, asker)
+            end.sendmsg([said], control, 0, asker)
 
-
-_IP_PKTINFO = 8
-"""include/uapi/linux/in.h; Python has no name for it before 3.14."""
-_SPACE = socket.CMSG_SPACE(12)
+    return Door(end, take)

@@ -12,7 +12,7 @@ from woodshed.sandbox.egress import dns
 from woodshed.sandbox.egress.admission import Admission
 from woodshed.sandbox.egress.ca import Authority
 from woodshed.sandbox.egress.decisions import Decisions
-from woodshed.sandbox.egress.doors import Door, Questions
+from woodshed.sandbox.egress.doors import Door, door, questions
 from woodshed.sandbox.egress.inject import Secret
 from woodshed.sandbox.egress.names import Names
 from woodshed.sandbox.egress.rules import Rules
@@ -35,19 +35,19 @@ class Egress:
         self.decisions, self.rules = Decisions(), Rules(policy)
         self._outside, self._secrets, self._authority = outside, secrets or {}, authority
         self._names, self._most = Names(), policy.connections
-        self._doors: list[Door | Questions] = []
+        self._doors: list[Door] = []
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def serve(self, questions: socket.socket, named: socket.socket, listeners: Sequence[socket.socket]) -> None:
-        """Begin. ``questions``: UDP port 53, bound to any address; ``named``: TCP port 53; ``listeners``: of rules."""
-        self._doors = [Questions(questions, self._answer), Door(named, self._ask), *(
-            Door(listener, self._admit) for listener in listeners)]
+    def serve(self, asked: socket.socket, named: socket.socket, listeners: Sequence[socket.socket]) -> None:
+        """Begin. ``asked``: UDP port 53, bound to any address; ``named``: TCP port 53; ``listeners``: of rules."""
+        self._doors = [questions(asked, self._answer), door(named, self._ask),
+                       *(door(listener, self._admit) for listener in listeners)]
 
     async def close(self) -> None:
         """Nothing passes any more. Idempotent."""
-        doors, self._doors = self._doors, []
-        for door in doors:
-            door.close()
+        for one in self._doors:
+            one.close()
+        self._doors = []
         for task in self._tasks:
             task.cancel()
         while self._tasks:

@@ -37,8 +37,8 @@ class Network:
 
     def take(self, fds: list[int]) -> None:
         """Serve the sockets that the fork server hands over, in the order of ``inside/networks.py``."""
-        questions, named, *listeners = (socket.socket(fileno=fd) for fd in fds)
-        self.egress.serve(questions, named, listeners)
+        asked, named, *listeners = (socket.socket(fileno=fd) for fd in fds)
+        self.egress.serve(asked, named, listeners)
 
     async def introduce(self, files: Files) -> None:
         """Leave the file that :meth:`trust` names, in a sandbox that serves. Raises SandboxDied, OSError."""
