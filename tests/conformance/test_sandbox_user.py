@@ -16,7 +16,6 @@ AGAIN = (
     "unit/test_native_roundtrip.py", "unit/test_native_limits.py", "unit/test_native_guard.py",
     "unit/test_native_parts.py", "unit/test_native_networks.py",
     "unit/test_egress_proxy.py", "unit/test_egress_names.py", "unit/test_egress_secrets.py",
-   
     "unit/test_native_commands.py",
     "unit/test_native_sessions.py", "unit/test_native_transfer.py", "unit/test_native_watch.py",
     "unit/test_native_snapshots.py", "unit/test_native_archives.py",
