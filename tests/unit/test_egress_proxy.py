@@ -198,10 +198,35 @@ async def test_what_was_judged_is_what_is_connected_to(monkeypatch: pytest.Monke
         outside = upstream.Outside(lookup)
         rule = SandboxPolicy.parse({"network": {"rules": [{"host": "a.test"}]}}).network.rules[0]
         for _ in range(3):
-            wire = await outside.connect(rule, "a.test", port)
+            wire = await outside.connect(rule, "a.test", port, asyncio.Semaphore(1))
             wire.close()
         outside.close()
         assert len(answers) == 1
+
+
+async def test_names_that_never_answer_leave_room_for_others() -> None:
+    """One sandbox waits for few names at a time; another's name is asked for meanwhile, and a known one at once."""
+    never, asked = asyncio.Event(), list[str]()
+
+    async def lookup(name: str) -> list[str]:
+        asked.append(name)
+        if name.startswith("slow"):
+            await never.wait()
+        return ["10.0.0.1"]
+
+    outside, policy = upstream.Outside(lookup), SandboxPolicy.parse({"network": {"rules": [{"host": "*"}]}})
+    rule, one, other = policy.network.rules[0], asyncio.Semaphore(2), asyncio.Semaphore(2)
+    slow = [asyncio.ensure_future(outside.connect(rule, f"slow{number}.test", 80, one)) for number in range(5)]
+    await asyncio.sleep(0.05)
+    assert asked == ["slow0.test.", "slow1.test."]
+    with pytest.raises(upstream.Unreached, match="a private address"):
+        await outside.connect(rule, "other.test", 80, other)
+    with pytest.raises(upstream.Unreached, match="a private address"):
+        await outside.connect(rule, "other.test", 80, one)
+    for task in slow:
+        task.cancel()
+    await asyncio.gather(*slow, return_exceptions=True)
+    outside.close()
 
 
 async def test_a_host_that_is_not_there_is_said(engine: NativeEngine) -> None:

@@ -139,3 +139,16 @@ def test_what_a_policy_does_not_hold_is_told(shed_home: Path, monkeypatch: pytes
     monkeypatch.delenv("COMPANY_TOKEN")
     with pytest.raises(UsageError, match="COMPANY_TOKEN"):
         engine.check(SPEC, policy)
+
+
+async def test_the_authority_is_there_under_every_policy(engine: NativeEngine) -> None:
+    """Also where nothing may be written, and for users without privileges."""
+    policy = SandboxPolicy.parse({
+        "network": {"rules": [{"host": "a.test", "address": "127.0.0.1:1", "intercept": True}]},
+        "directories": [{"path": "/", "access": "read"}], "commands": {"allow": ["cat"]}, "privileges": "none"})
+    box = await engine.create(SPEC, policy)
+    try:
+        read = await box.exec(["cat", CA_FILE])
+        assert read.stdout.endswith(b"-----END CERTIFICATE-----\n")
+    finally:
+        await box.close()

@@ -24,10 +24,11 @@ class Admission:
     """Lets one connection pass, or not."""
 
     def __init__(
-        self, visit: Visit, outside: Outside, secrets: Mapping[str, Secret], authority: Authority | None
+        self, visit: Visit, outside: Outside, asking: asyncio.Semaphore, secrets: Mapping[str, Secret],
+        authority: Authority | None,
     ) -> None:
         self._visit, self._rule = visit, visit.grant.rule
-        self._outside, self._secrets, self._authority = outside, secrets, authority
+        self._outside, self._asking, self._secrets, self._authority = outside, asking, secrets, authority
 
     async def run(self, client: Plain) -> bool:
         """Whether it came to an orderly end; otherwise the client is to see a reset. The client stays the caller's."""
@@ -74,7 +75,7 @@ class Admission:
         """Whatever is said goes to the host, and back. Whether it could be reached."""
         visit = self._visit
         try:
-            server = await self._outside.connect(self._rule, visit.name, visit.port)
+            server = await self._outside.connect(self._rule, visit.name, visit.port, self._asking)
         except Unreached as error:
             visit.tell("refused" if error.refused else "failed", error.reason)
             return False
@@ -141,7 +142,7 @@ class Admission:
         port = _HTTPS if tls_outside and visit.port == _HTTP else visit.port
 
         async def opens() -> Wire:
-            return await self._outside.connect(rule, visit.name, port, tls=tls_outside)
+            return await self._outside.connect(rule, visit.name, port, self._asking, tls=tls_outside)
 
         try:
             await Relay(visit, client, opens, self._secrets, clear=not tls_outside).run(first)

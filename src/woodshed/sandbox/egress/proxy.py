@@ -16,7 +16,7 @@ from woodshed.sandbox.egress.doors import Door, door, questions
 from woodshed.sandbox.egress.inject import Secret
 from woodshed.sandbox.egress.names import Names
 from woodshed.sandbox.egress.rules import Rules
-from woodshed.sandbox.egress.upstream import Outside
+from woodshed.sandbox.egress.upstream import ASKING, Outside
 from woodshed.sandbox.egress.visit import HEAD_S, Visit
 from woodshed.sandbox.egress.wires import Plain, Wire
 
@@ -34,6 +34,7 @@ class Egress:
         """``authority`` where a rule has ``intercept``; ``secrets`` by the variable that holds their placeholder."""
         self.decisions, self.rules = Decisions(), Rules(policy)
         self._outside, self._secrets, self._authority = outside, secrets or {}, authority
+        self._asking = asyncio.Semaphore(ASKING)
         self._names, self._most = Names(), policy.connections
         self._doors: list[Door] = []
         self._tasks: set[asyncio.Task[None]] = set()
@@ -137,4 +138,4 @@ class Egress:
             self.decisions.made("refused", "tcp", host=name, port=port, reason="no rule for this port")
             return False
         visit = Visit(name, port, grant, self.decisions)
-        return await Admission(visit, self._outside, self._secrets, self._authority).run(wire)
+        return await Admission(visit, self._outside, self._asking, self._secrets, self._authority).run(wire)

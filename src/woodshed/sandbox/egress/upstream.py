@@ -23,8 +23,10 @@ CONNECT_S = 15.0
 _EACH_S = 6.0
 _MOST_ADDRESSES = 4
 _KNOWN_S, _UNKNOWN_S, _MOST_NAMES = 30.0, 5.0, 1024
-_THREADS = 8
+_THREADS = 32
 """For getaddrinfo(3), which blocks: apart from the event loop's own threads, so that slow names stop nobody else."""
+ASKING = 4
+"""Names that one sandbox may be waiting for, so that those which never answer leave threads for others."""
 
 
 class Unreached(Exception):
@@ -58,14 +60,16 @@ class Outside:
             if (rule.upstream_tls or rule.intercept) and rule.ca_file not in self._contexts:
                 self._contexts[rule.ca_file] = await asyncio.to_thread(_context, rule.ca_file)
 
-    async def connect(self, rule: HostRule, name: str, port: int, *, tls: bool = False) -> Wire:
+    async def connect(
+        self, rule: HostRule, name: str, port: int, asking: asyncio.Semaphore, *, tls: bool = False
+    ) -> Wire:
         """A connection to ``name`` as ``rule`` admits. Raises Unreached.
 
-        Where ``tls`` its certificate is checked; the rule's policy was prepared for.
+        Where ``tls`` its certificate is checked; the rule's policy was prepared for. ``asking`` is the sandbox's.
         """
         try:
             async with asyncio.timeout(CONNECT_S):
-                plain = await self._plain(await self._targets(rule, name, port))
+                plain = await self._plain(await self._targets(rule, name, port, asking))
                 return await self._sealed(plain, rule, name) if tls else plain
         except TimeoutError:
             raise Unreached("no answer in time") from None
@@ -76,11 +80,13 @@ class Outside:
         except OSError as error:  # asyncio's own text would name the address
             raise Unreached(os.strerror(error.errno) if error.errno else type(error).__name__) from None
 
-    async def _targets(self, rule: HostRule, name: str, port: int) -> list[tuple[str, int]]:
+    async def _targets(
+        self, rule: HostRule, name: str, port: int, asking: asyncio.Semaphore
+    ) -> list[tuple[str, int]]:
         if rule.address is not None:
             address, own = split_address(rule.address)
             return [(address, own or port)]
-        addresses = await self._resolve(name, rule.private)
+        addresses = await self._resolve(name, rule.private, asking)
         reasons = {address: why_refused(address, private=rule.private) or _own(address, port) for address in addresses}
         fine = [address for address, reason in reasons.items() if reason is None]
         if not fine:
@@ -117,17 +123,18 @@ class Outside:
 
     # -- names ---------------------------------------------------------------------------------------------------------
 
-    async def _resolve(self, name: str, private: bool) -> tuple[str, ...]:
+    async def _resolve(self, name: str, private: bool, asking: asyncio.Semaphore) -> tuple[str, ...]:
         """Asked once however many want to know. A name of the Internet is absolute: no search list makes it another."""
         asked = name if private or "." not in name else name + "."
         known = self._known.get(asked)
         if known is not None and known.until > time.monotonic():
             addresses = known.addresses
         else:
-            task = self._asked.get(asked)
-            if task is None:
-                task = self._asked[asked] = asyncio.get_running_loop().create_task(self._ask(asked))
-            addresses = await asyncio.shield(task)
+            async with asking:
+                task = self._asked.get(asked)
+                if task is None:
+                    task = self._asked[asked] = asyncio.get_running_loop().create_task(self._ask(asked))
+                addresses = await asyncio.shield(task)
         if not addresses:
             raise Unreached("the name is not known")
         return addresses
