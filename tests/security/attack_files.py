@@ -312,7 +312,7 @@ ATTACKS = (
         "_SPARE = os.O_NONBLOCK | os.O_NOCTTY", "_SPARE = os.O_NOCTTY"),),)),
     Attack(6, "a directory swapped for a link while it is captured", act=_swapped_while_captured, defences=((Swap(
         f"{NATIVE}.trees", "open_beneath", _open_anyhow),),)),
-    Attack(6, "marks of the overlay", act=_marks_of_the_overlay, defences=((Patch(",userxattr,", ","),),)),
+    Attack(6, "marks of the overlay", act=_marks_of_the_overlay, defences=((Patch('("userxattr", ""), ', ""),),)),
     Attack(6, "a link in an uploaded folder", act=_upload_of_a_link, defences=(
         (Edit(FRAMES, "                    info = os.stat(name, dir_fd=directory, follow_symlinks=False)\n",
               "                    info = os.stat(name, dir_fd=directory)\n"),),

@@ -10,6 +10,7 @@ first process, already in its own namespaces, puts them together. No host path i
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Sequence
@@ -39,6 +40,9 @@ _LINKS = {
 _MASKED = [name for name in ("kallsyms", "keys", "latency_stats", "sched_debug") if os.path.exists(f"/proc/{name}")]
 OVERLAY_FLAGS, ROOT_FLAGS = MS_NODEV | MS_NOSUID, MS_NODEV | MS_NOSUID | MS_NOEXEC | MS_RDONLY
 """What the root is mounted with, and what may be added to it later. statvfs(3) has the same bits."""
+_OPTIONS = (("userxattr", ""), ("index", "off"), ("volatile", ""))
+"""userxattr: works without privilege, so one layer serves root and user. volatile: what lies in a box need not survive
+a power cut, and its end must not sync the host's disk."""
 _TERMINALS = "newinstance,ptmxmode=0666,mode=620,max=256"
 """All boxes share what the host leaves to instances of devpts: kernel.pty.max less kernel.pty.reserve, 3,072."""
 _STAGES = ("/tmp", "/run", "/mnt", "/var")
@@ -132,11 +136,21 @@ def overlay(layers: Sequence[int]) -> None:
         syscalls.attach(fd, str(index))
     os.mkdir("root")
     last = len(layers) - 1
-    lowers = ":".join(str(index) for index in range(last))
-    # userxattr: works without privilege, so one layer serves root and user. volatile: what lies in a box need not
-    # survive a power cut, and its end must not sync the host's disk.
-    options = f"lowerdir={lowers},upperdir={last}/u,workdir={last}/w,userxattr,index=off,volatile"
-    syscalls.mount("overlay", "root", "overlay", OVERLAY_FLAGS, options)
+    lowers = [str(index) for index in range(last)]
+    places = (("upperdir", f"{last}/u"), ("workdir", f"{last}/w"))
+    try:
+        options = [*(("lowerdir+", path) for path in lowers), *places, *_OPTIONS]
+        fd = syscalls.new_mount("overlay", options, OVERLAY_FLAGS)  # its attributes have the numbers of mount(2)'s
+    except OSError as error:
+        if error.errno not in (errno.ENOSYS, errno.EINVAL):
+            raise
+        # A kernel before 5.2, or before 6.8, which knows no lowerdir+; where it is something else this fails, too.
+        told = (("lowerdir", ":".join(lowers)), *places, *_OPTIONS)
+        written = ",".join(f"{name}={value}" if value else name for name, value in told)
+        syscalls.mount("overlay", "root", "overlay", OVERLAY_FLAGS, written)
+    else:
+        syscalls.attach(fd, "root")
+        os.close(fd)
     os.chdir("root")
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 MACHINE = os.uname().machine
 _NUMBERS: dict[str, dict[str, int]] = {
@@ -18,7 +18,10 @@ _NUMBERS: dict[str, dict[str, int]] = {
     "aarch64": {"clone": 220, "pivot_root": 41, "capset": 91},
 }
 # Since Linux 5.1 new calls have one number everywhere.
-_COMMON = {"open_tree": 428, "move_mount": 429, "openat2": 437, "mount_setattr": 442, "landlock_create_ruleset": 444}
+_COMMON = {
+    "open_tree": 428, "move_mount": 429, "fsopen": 430, "fsconfig": 431, "fsmount": 432, "openat2": 437,
+    "mount_setattr": 442, "landlock_create_ruleset": 444,
+}
 NUMBERS: dict[str, int] = _NUMBERS.get(MACHINE, {}) | _COMMON
 
 # include/uapi/linux/sched.h
@@ -54,6 +57,8 @@ _clone.restype, _clone.argtypes = _LONG, (_LONG, _LONG, _LONG, _POINTER, _LONG, 
 _pivot_root, _open_tree = _prototype(_TEXT, _TEXT), _prototype(_LONG, _TEXT, _LONG)
 _move_mount, _mount_setattr = _prototype(_LONG, _TEXT, _LONG, _TEXT, _LONG), _prototype(
     _LONG, _TEXT, _LONG, _POINTER, _LONG)
+_fsopen, _fsconfig, _fsmount = _prototype(_TEXT, _LONG), _prototype(_LONG, _LONG, _TEXT, _TEXT, _LONG), _prototype(
+    _LONG, _LONG, _LONG)
 _openat2, _capset = _prototype(_LONG, _TEXT, _POINTER, _LONG), _prototype(_POINTER, _POINTER)
 _landlock_create_ruleset = _prototype(_POINTER, _LONG, _LONG)
 _libc.mount.argtypes = (_TEXT, _TEXT, _TEXT, ctypes.c_ulong, _TEXT)
@@ -109,6 +114,41 @@ def mount(source: str | None, target: str, kind: str | None, flags: int = 0, dat
     """mount(2)."""
     if _libc.mount(source and source.encode(), target.encode(), kind and kind.encode(), flags, data and data.encode()):
         raise _fail(f"mount {kind or source} at {target}")
+
+
+def new_mount(kind: str, options: Sequence[tuple[str, str]], attributes: int) -> int:
+    """A detached mount of a new ``kind`` of file system, for :func:`attach`; an option without a value is a flag.
+
+    fsopen(2) and its like; what the file system says about a refusal is in the error.
+    """
+    context = _fsopen(NUMBERS["fsopen"], kind.encode(), 1)  # FSOPEN_CLOEXEC
+    if context < 0:
+        raise _fail(f"fsopen {kind}")
+    try:
+        for name, value in (("source", kind), *options):
+            command = 1 if value else 0  # FSCONFIG_SET_STRING, FSCONFIG_SET_FLAG
+            if _fsconfig(NUMBERS["fsconfig"], context, command, name.encode(), value.encode() or None, 0) < 0:
+                raise _fail(f"fsconfig {kind} {name}={value}")
+        if _fsconfig(NUMBERS["fsconfig"], context, 6, None, None, 0) < 0:  # FSCONFIG_CMD_CREATE
+            failure = _fail(f"a new {kind}")
+            raise OSError(failure.errno, f"{failure.strerror} ({_said(context)})")
+        fd = _fsmount(NUMBERS["fsmount"], context, 1, attributes)  # FSMOUNT_CLOEXEC
+        if fd < 0:
+            raise _fail(f"fsmount {kind}")
+        return fd
+    finally:
+        os.close(context)
+
+
+def _said(context: int) -> str:
+    """The messages of a file system's context, a read each."""
+    said: list[str] = []
+    try:
+        while len(said) < 8:
+            said.append(os.read(context, 1024).decode(errors="replace").strip())
+    except OSError:
+        pass  # ENODATA: no more of them
+    return "; ".join(said) or "it does not say why"
 
 
 def unmount(target: str) -> None:
@@ -181,6 +221,11 @@ def prctl(option: int, value: int = 0, extra: int | None = None) -> None:
     """prctl(2) with one or two arguments; addresses are integers."""
     if _libc.prctl(option, value, extra, None, None):
         raise _fail(f"prctl {option}")
+
+
+def knows_capability(number: int) -> bool:
+    """Whether the kernel has a capability of this number (PR_CAPBSET_READ)."""
+    return bool(_libc.prctl(23, number, None, None, None) >= 0)
 
 
 class _Program(ctypes.Structure):
