@@ -14,7 +14,7 @@ TESTS = Path(__file__).parents[1]
 AGAIN = (
     "conformance/test_sandbox_native.py", "security/test_native_attacks.py", "security/test_native_files.py",
     "unit/test_native_roundtrip.py", "unit/test_native_limits.py", "unit/test_native_guard.py",
-    "unit/test_native_parts.py", "unit/test_native_networks.py",
+    "unit/test_native_parts.py", "unit/test_native_networks.py", "unit/test_native_mounts.py",
     "unit/test_egress_proxy.py", "unit/test_egress_names.py", "unit/test_egress_secrets.py",
     "unit/test_native_commands.py",
     "unit/test_native_sessions.py", "unit/test_native_transfer.py", "unit/test_native_watch.py",
