@@ -413,3 +413,15 @@ async def test_another_builder_takes_over(bench: Bench, monkeypatch: pytest.Monk
 async def test_without_another_builder_the_remedy_names_some(bench: Bench) -> None:
     """The refusal says what could be installed."""
     await bench.refused("FROM box\nONBUILD RUN x\n", "Or install buildah")
+
+
+async def test_no_other_builder_gets_a_build_that_a_policy_binds(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A builder that could not hold the build to its policy is not asked, and the refusal names it."""
+    monkeypatch.setattr(others, "TOOLS", ("sh",))  # installed everywhere; whether it could build is not the question
+    file = bench.place / "Dockerfile"
+    file.write_text("FROM box\nONBUILD RUN x\n")
+    bound = Order(file, bench.context, policy=SandboxPolicy(privileges="none"))
+    with pytest.raises(UsageError, match="sh could build it, and cannot hold it to the policy"):
+        await asyncio.to_thread(bench.images.containers.build, bound)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from woodshed.dockerfile import Beyond
 from woodshed.errors import ImageFault, UsageError
+from woodshed.model import SandboxPolicy
 from woodshed.sandbox.images import oci
 from woodshed.sandbox.images.container import Image, Tell
 from woodshed.sandbox.images.dockerfile.state import Bases, Order
@@ -24,6 +25,10 @@ def built_by_another(order: Order, bases: Bases, beyond: Beyond, tell: Tell | No
     if tool is None:
         remedy = " ".join(filter(None, (beyond.remedy, "Or install buildah, podman or docker, which then build it.")))
         raise UsageError(beyond.message, file=beyond.file, field=beyond.field, remedy=remedy)
+    if order.policy != SandboxPolicy(limits=order.policy.limits):
+        raise UsageError(f"{beyond.message}; {tool} could build it, and cannot hold it to the policy of this build",
+                         file=beyond.file, field=beyond.field,
+                         remedy="Build without a policy (there is no network then), or do without the instruction.")
     if tell is not None:
         tell(f"{beyond.field}: {beyond.message}; building with {tool}")
     with bases.layers.scratch() as scratch:
@@ -39,8 +44,7 @@ def built_by_another(order: Order, bases: Bases, beyond: Beyond, tell: Tell | No
 def _made(tool: str, order: Order, name: str, scratch: Path, beyond: Beyond) -> oci.Source:
     build = [tool, "bud" if tool == "buildah" else "build", "-f", str(order.file), "-t", name]
     build += ["--layers"] if tool != "docker" else []
-    # As here: what is built reaches the network only where the policy lets it.
-    build += [] if order.policy.network else ["--network=none"]
+    build += ["--network=none"]
     build += ["--target", order.target] if order.target else []
     for key, value in order.arguments.items():
         build += ["--build-arg", f"{key}={value}"]
