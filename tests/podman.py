@@ -26,8 +26,8 @@ def daemon(folder: Path) -> Iterator[Path]:
     if podman is None or shutil.which("runc") is None:
         pytest.skip("no container daemon: start docker, or apt install podman runc")
     socket = folder / "s"
-    options = ["--root", folder / "root", "--runroot", folder / "run", "--runtime", "runc", "--cgroup-manager",
-               "cgroupfs", "--storage-driver", "overlay"]
+    options = ["--root", str(folder / "root"), "--runroot", str(folder / "run"), "--runtime", "runc",
+               "--cgroup-manager", "cgroupfs", "--storage-driver", "overlay"]
     service = subprocess.Popen(
         [podman, *options, "system", "service", "--time=0", f"unix://{socket}"], stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

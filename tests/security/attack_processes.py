@@ -375,7 +375,7 @@ ATTACKS = (
         (Patch('    _write("kernel/pid_max", plan["pid_max"])\n'),)),
            policy=SandboxPolicy(limits=Limits(pids=20)), needs=("pid_max",)),
     Attack(8, "a daemon that outlives its timeout", act=_outlive_the_timeout, defences=((Patch(
-        "if leader in (pid, session) or own in marks or (own > self.last_mark and own != _UNMARKED):",
+        "if leader in (pid, session) or own in marks or (own > self.last_mark and own != UNMARKED):",
         "if leader in (pid, session):"),),)),
     Attack(8, "a daemon that outlives its sandbox", act=_outlive_the_sandbox, defences=(
         (Swap(f"{NATIVE}.link", "signal", SimpleNamespace(pidfd_send_signal=_nothing, SIGKILL=9)),),

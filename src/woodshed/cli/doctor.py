@@ -6,14 +6,16 @@ import asyncio
 
 import typer
 
-from woodshed import settings
+from woodshed import plugins, settings
 from woodshed.cli.output import Json, emit_json, out, plain
-from woodshed.sandbox.native.probe import probe
+from woodshed.errors import WoodshedError
+from woodshed.sandbox.native.probe import Finding, probe
+from woodshed.sandbox.remote.probe import probe as probe_engine
 
 
 def doctor(json: Json = False) -> None:
     """Try what Woodshed needs by doing it. Exit 0 when the default engine works here, 1 otherwise."""
-    findings = asyncio.run(probe(settings.home()))
+    findings = asyncio.run(_findings())
     ready = all(finding.ok for finding in findings if finding.required)
     if json:
         emit_json({"ready": ready, "findings": [finding.to_json() for finding in findings]})
@@ -25,3 +27,15 @@ def doctor(json: Json = False) -> None:
                 out.print(f"      {plain(finding.remedy)}", soft_wrap=True)
         out.print("ready" if ready else "not ready: mend the lines marked no", style="bold")
     raise typer.Exit(0 if ready else 1)
+
+
+async def _findings() -> list[Finding]:
+    """Of the native engine, then of every other one."""
+    findings = list(await probe(settings.home()))
+    for name in plugins.names("engines"):
+        if name != "native":
+            try:
+                findings.append(await probe_engine(plugins.engine(name, settings.home())))
+            except WoodshedError as error:  # it is declared, but cannot be loaded
+                findings.append(Finding(f"{name} engine", False, str(error), required=False))
+    return findings

@@ -55,6 +55,7 @@ class Containers:
     """The Maker. See :class:`woodshed.sandbox.remote.engine.Maker`."""
 
     def __init__(self, home: Path, socket: Path | None, runtime: str) -> None:
+        self.groups = ""
         self._socket, self._runtime = socket, runtime
         self._home = hashlib.sha256(os.fsencode(home.absolute())).hexdigest()[:16]
         self._api: Api | None = None

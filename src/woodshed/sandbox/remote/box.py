@@ -96,10 +96,14 @@ class RemoteSandbox:
         await asyncio.shield(self._closing)
 
     async def _close(self) -> None:
+        await self.end()
+        await self._gone()
+
+    async def end(self) -> None:
+        """Its first process ends, and so does everything in it; its files are still there. Idempotent."""
         await self._minder.close()
         self._commands.close()
         await self.link.close()
         self._road.close()
-        await self._gone()
 
 

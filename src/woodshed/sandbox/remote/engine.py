@@ -62,14 +62,15 @@ class Container:
 class Made(Protocol):
     """A container that was started."""
 
-    stream: Stream
-    """To its PID 1's standard input and from its output."""
+    @property
+    def stream(self) -> Stream:
+        """To its PID 1's standard input and from its output."""
 
     async def why(self) -> str:
         """What its runtime says of its early end; empty where it says nothing."""
 
     async def keep(self, digest: str) -> str:
-        """Its files as a new root, which is named. Everything in it has been ended."""
+        """Its files as a new root, which is named. It has been told to end."""
 
     async def remove(self) -> None:
         """Leave nothing of it. Idempotent; never raises."""
@@ -77,6 +78,9 @@ class Made(Protocol):
 
 class Maker(Protocol):
     """Makes containers: what differs from engine to engine."""
+
+    groups: str
+    """Where its runtime mounts cgroups of the container's own kernel, for PID 1 to use and put away; empty: nowhere."""
 
     @property
     def capabilities(self) -> frozenset[Capability]:
@@ -215,6 +219,7 @@ class RemoteEngine:
                 raise EnvironmentFault(f"the setup command ended its sandbox: {error}") from error
             total = hashlib.sha256(f"{root.digest}\n{spec.workdir}\n{sorted(spec.env.items())}\n{command}".encode())
             digest = f"sha256:{total.hexdigest()}"
+            await box.end()
             return _Root(digest, await made.keep(digest), root.image)
         finally:
             await box.close()
@@ -285,7 +290,8 @@ class RemoteEngine:
     def _plan(self, world: World) -> dict[str, Any]:
         limits = world.limits
         return {"op": "plan", "workdir": world.workdir, "file_bytes": limits.disk_mb << 20, "pids": limits.pids,
-                "open_files": limits.open_files, "pids_max": limits.pids + 1}
+                "open_files": limits.open_files, "pids_max": limits.pids + 1,
+                "groups": self._maker.groups}
 
     def _gone(self, name: str, folder: Path, made: Made) -> Callable[[], Awaitable[None]]:
         async def gone() -> None:

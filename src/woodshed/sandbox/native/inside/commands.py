@@ -23,7 +23,7 @@ from woodshed.sandbox.native.inside import confine, files, wire
 # RLIMIT_LOCKS (include/uapi/asm-generic/resource.h) has been without effect since Linux 2.4 and is inherited: its soft
 # value marks which exec a process descends from. A program that sets it hides from a timeout, not from kill_all.
 _MARK = 10
-_UNMARKED = (1 << 62) - 1
+UNMARKED = (1 << 62) - 1
 _KILL_FOR_S = 2.0
 _ROUNDS = 100
 INTERRUPT = signal.SIGRTMAX
@@ -34,11 +34,32 @@ _ABOVE = 16
 EXIT_NOT_FOUND, EXIT_NOT_RUN = 127, 126
 
 
+class Marks:
+    """Which exec a process descends from, as something that is inherited: here the rlimit ``_MARK``."""
+
+    def set(self, mark: int) -> None:
+        """What this process starts next has this mark; UNMARKED for none."""
+        resource.setrlimit(_MARK, (resource.RLIM_INFINITY if mark == UNMARKED else mark, resource.RLIM_INFINITY))
+
+    def of(self, pid: int) -> int:
+        """The mark of a process. Raises OSError, ValueError where it has ended."""
+        with open(f"/proc/{pid}/limits", "rb") as file:
+            for line in file:
+                if line.startswith(b"Max file locks"):
+                    value = line.split()[3]
+                    return UNMARKED if value == b"unlimited" else int(value)
+        return UNMARKED
+
+    def leave_groups(self) -> None:
+        """This process is in no other group any more."""
+        os.setgroups([])
+
+
 class Commands:
     """Which child of PID 1 is which command."""
 
-    def __init__(self, channel: socket.socket, groups: list[int]) -> None:
-        self.channel, self.groups = channel, groups
+    def __init__(self, channel: socket.socket, groups: list[int], marks: Marks | None = None) -> None:
+        self.channel, self.groups, self.marks = channel, groups, marks or Marks()
         self.commands: dict[int, int] = {}  # pid of a command -> id of its exec
         self.leaders: dict[int, int] = {}  # and back
         self.last_mark = 0
@@ -73,7 +94,7 @@ class Commands:
             if self.groups or message["user"]:
                 pid = os.fork()
                 if pid == 0:
-                    _become(message, fds, self.groups)
+                    _become(message, fds, self.groups, self.marks)
             else:
                 pid = _spawn(message, fds)
         except Exception as error:
@@ -85,7 +106,7 @@ class Commands:
 
     def _mark_next(self, message: wire.Message) -> None:
         """What is started next descends from ``message``, which may give its own descendants ``marks`` numbers more."""
-        resource.setrlimit(_MARK, (message["id"], resource.RLIM_INFINITY))
+        self.marks.set(message["id"])
         self.last_mark = max(self.last_mark, message["id"] + message.get("marks", 0))
 
     def started(self, pid: int, ident: int) -> None:
@@ -104,7 +125,7 @@ class Commands:
             pid = os.fork()
             if pid == 0:
                 os.close(master)
-                _become(message, [slave, slave, slave], self.groups, terminal=True)
+                _become(message, [slave, slave, slave], self.groups, self.marks, terminal=True)
             self.started(pid, message["id"])
             wire.send(self.channel, {"id": message["id"], "started": pid}, [master])
         finally:
@@ -163,8 +184,8 @@ class Commands:
                 if state in "ZX":
                     continue
                 parents[pid] = parent
-                own = _mark_of(pid)
-                if leader in (pid, session) or own in marks or (own > self.last_mark and own != _UNMARKED):
+                own = self.marks.of(pid)
+                if leader in (pid, session) or own in marks or (own > self.last_mark and own != UNMARKED):
                     found.add(pid)
             except (OSError, ValueError, IndexError):
                 continue  # it ended while we looked
@@ -210,15 +231,6 @@ def _stat(pid: int) -> tuple[str, int, int]:
     return fields[0].decode(), int(fields[1]), int(fields[3])
 
 
-def _mark_of(pid: int) -> int:
-    with open(f"/proc/{pid}/limits", "rb") as file:
-        for line in file:
-            if line.startswith(b"Max file locks"):
-                value = line.split()[3]
-                return _UNMARKED if value == b"unlimited" else int(value)
-    return _UNMARKED
-
-
 def _spawn(message: wire.Message, fds: list[int]) -> int:
     """Start the command without a copy of ourselves in between (posix_spawn shares our memory until it runs).
 
@@ -246,7 +258,9 @@ def _spawn(message: wire.Message, fds: list[int]) -> int:
             os.close(fd)
 
 
-def _become(message: wire.Message, fds: list[int], groups: list[int], *, terminal: bool = False) -> NoReturn:
+def _become(
+    message: wire.Message, fds: list[int], groups: list[int], marks: Marks, *, terminal: bool = False
+) -> NoReturn:
     """Turn this fresh child into the command: what :func:`_spawn` cannot do (another user, cgroups, a terminal)."""
     code = EXIT_NOT_RUN
     try:
@@ -260,7 +274,7 @@ def _become(message: wire.Message, fds: list[int], groups: list[int], *, termina
             os.dup2(fd, number)
         if user := message["user"]:
             confine.empty_bounding_set()
-            os.setgroups([])
+            marks.leave_groups()
             os.setresgid(user, user, user)
             os.setresuid(user, user, user)
         _enter(message["cwd"])

@@ -163,7 +163,11 @@ def _last() -> int:
         with open("/proc/sys/kernel/cap_last_cap", "rb") as file:  # noqa: PTH123 (no pathlib in this process)
             return int(file.read())
     except OSError:
-        return 40  # CAP_CHECKPOINT_RESTORE, of Linux 5.9; a higher one would be refused below
+        pass  # /proc is another's, or the kernel is not Linux itself (gVisor)
+    last = 40  # CAP_CHECKPOINT_RESTORE, of Linux 5.9
+    while last and not syscalls.knows_capability(last):
+        last -= 1
+    return last
 
 
 _DROPPED = [capability for capability in range(_last() + 1) if capability not in KEPT_CAPABILITIES.values()]

@@ -11,16 +11,14 @@ from __future__ import annotations
 import errno
 import json
 import os
-import resource
 import signal
 import socket
 from collections.abc import Callable, Mapping
 
 from woodshed.sandbox.native.inside import files, frames, layering, tarring, watch, wire
 from woodshed.sandbox.native.inside.beneath import Beneath
-from woodshed.sandbox.native.inside.commands import Commands
+from woodshed.sandbox.native.inside.commands import UNMARKED, Commands
 
-_MARK = 10  # RLIMIT_LOCKS, which marks what belongs to an exec: see commands.py
 _REASON_BYTES = 16_000
 """Of a failure's reason, in a pipe that holds at least 65,536 (pipe(7))."""
 
@@ -50,7 +48,7 @@ class Transfers:
                 wire.reply(self.channel, message, {"exit": _helped(work, message, fds), "cpu_s": 0.0})
                 return
             # A helper belongs to no command: the end of one must not take it along.
-            resource.setrlimit(_MARK, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+            self.commands.marks.set(UNMARKED)
             pid = os.fork()
             if pid == 0:
                 code = 1

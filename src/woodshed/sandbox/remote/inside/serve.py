@@ -3,11 +3,12 @@
 The runtime has made the namespaces, the mounts and the cgroup; capabilities, no_new_privs, the seccomp filter and the
 rlimits are ours, as in a native box, and so is everything that is asked. When the stream ends, so does the box.
 """
-# ruff: noqa: PTH102, PTH112, SIM105
+# ruff: noqa: PTH102, PTH208, SIM105
 # (This process stays small: neither pathlib nor contextlib is loaded in it.)
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import resource
@@ -23,12 +24,10 @@ from typing import Any, NoReturn, cast
 from woodshed.sandbox.native.inside import confine, init, syscalls, wire
 from woodshed.sandbox.native.inside.commands import Commands
 from woodshed.sandbox.native.inside.files import Files
-from woodshed.sandbox.remote.inside import state
+from woodshed.sandbox.remote.inside import marks, resolve, state
 from woodshed.sandbox.remote.inside.relay import Broken, Relay
 
 _CHUNK = 1 << 18
-GROUPS = "/.woodshed-groups"
-"""Where a runtime may mount a cgroup file system for us: see bound_pids."""
 _COUNTERS = ("/sys/fs/cgroup/memory/memory.oom_control", "/sys/fs/cgroup/memory.events")
 """Where version 1 and 2 count the processes killed for want of memory, of the box's own group."""
 
@@ -183,8 +182,9 @@ def _become(plan: dict[str, Any]) -> None:
     core = 0 if hard == 0 else 1
     resource.setrlimit(resource.RLIMIT_CORE, (core, core))
     sys.meta_path[:] = [finder for finder in sys.meta_path if getattr(finder, "__name__", "") != "PathFinder"]
+    resolve.install()
     init.settle(plan)
-    bound_pids(plan["pids_max"])
+    _bound_pids(plan["groups"], plan["pids_max"])
     confine.confine(confine.program(syscalls.MACHINE))
     syscalls.prctl(syscalls.PR_SET_DUMPABLE, 0)
     try:
@@ -193,19 +193,26 @@ def _become(plan: dict[str, Any]) -> None:
         pass  # the runtime did
 
 
-def bound_pids(most: int) -> None:
-    """Where the runtime gave a cgroup file system of the container's own kernel: the limit of processes, out of reach.
+def _bound_pids(groups: str, most: int) -> None:
+    """The limit of processes, where ``groups`` is a cgroup file system of the container's own kernel, then put away.
 
     gVisor bounds processes nowhere else. Nothing inside can mount it again.
     """
-    if most and os.path.isdir(GROUPS):
-        group = GROUPS + "/box"
-        os.mkdir(group)
-        for name, text in (("pids.max", str(most)), ("cgroup.procs", "1")):
-            fd = os.open(f"{group}/{name}", os.O_WRONLY)
-            os.write(fd, text.encode())
-            os.close(fd)
-        syscalls.unmount(GROUPS)
+    if not groups:
+        return
+    group = groups + "/pids/box"
+    os.mkdir(group)
+    for name, text in (("pids.max", str(most)), ("cgroup.procs", "1")):
+        fd = os.open(f"{group}/{name}", os.O_WRONLY)
+        os.write(fd, text.encode())
+        os.close(fd)
+    for name in os.listdir(groups):
+        try:
+            syscalls.unmount(f"{groups}/{name}")
+        except OSError as error:
+            if error.errno != errno.EINVAL:  # a directory or link between the mounts
+                raise
+    syscalls.unmount(groups)
 
 
 def _follow(road: Road, plan: dict[str, Any], poller: select.poll) -> NoReturn:
@@ -213,7 +220,7 @@ def _follow(road: Road, plan: dict[str, Any], poller: select.poll) -> NoReturn:
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
     channel = cast(socket.socket, road)  # of a socket it has what wire.py uses
-    commands = Commands(channel, [])
+    commands = Commands(channel, [], marks.marks())
     world = state.State(channel, plan["workdir"])
     serving = init.Init(channel, commands, Files(channel), world.works)
     serving.operations |= world.operations
