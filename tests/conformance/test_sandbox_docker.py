@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import subprocess
+import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -10,7 +13,10 @@ from pathlib import Path
 import pytest
 
 from podman import daemon
+from woodshed.errors import EnvironmentFault
+from woodshed.model import EnvironmentSpec, SandboxPolicy
 from woodshed.sandbox import conformance
+from woodshed.sandbox.docker.api import Api
 from woodshed.sandbox.docker.engine import DockerEngine
 from woodshed.sandbox.images import Images
 
@@ -41,3 +47,92 @@ async def test_docker_conformance(engine: DockerEngine, check: conformance.Check
     await check(engine)
     await engine.close()
     assert list((shed_home / "sandboxes").iterdir()) == []
+
+
+_PEER = """
+import asyncio, sys
+from pathlib import Path
+from woodshed.model import EnvironmentSpec, SandboxPolicy
+from woodshed.sandbox.docker.engine import DockerEngine
+
+async def main():
+    engine = DockerEngine(Path(sys.argv[1]), socket=Path(sys.argv[2]))
+    sandbox = await engine.create(EnvironmentSpec(), SandboxPolicy())
+    await sandbox.start("exec sleep 640")
+    print("up", flush=True)
+    await asyncio.sleep(600)
+
+asyncio.run(main())
+"""
+
+
+async def _containers(socket: Path) -> list[dict[str, str]]:
+    api = Api(socket)
+    try:
+        found = await api.call("GET", "/containers/json", query={"all": "true"})
+        return [one for one in found or () if "woodshed.home" in (one.get("Labels") or {})]
+    finally:
+        await api.close()
+
+
+async def test_a_killed_engine_leaves_nothing_for_long(shed_home: Path, images: Images, socket: Path) -> None:
+    """When its process is killed its containers end by themselves, and the next engine of that home removes them."""
+    peer = subprocess.Popen([sys.executable, "-c", _PEER, shed_home, socket],  # noqa: ASYNC220 (milliseconds, of a test)
+                            stdout=subprocess.PIPE)
+    assert peer.stdout is not None
+    with peer.stdout:
+        assert await asyncio.to_thread(peer.stdout.readline) == b"up\n"
+    assert [one["State"] for one in await _containers(socket)] == ["running"]
+    peer.kill()
+    peer.wait()
+    async with asyncio.timeout(60):
+        while [one["State"] for one in await _containers(socket)] == ["running"]:  # noqa: ASYNC110 (no event tells)
+            await asyncio.sleep(0.2)
+    engine = DockerEngine(shed_home, images=images, socket=socket)
+    await engine.open()
+    assert await _containers(socket) == []
+    await engine.close()
+
+
+_REACH = """
+import glob, os
+hits = []
+for path in [*glob.glob('/proc/1/fd/*'), '/proc/1/mem', '/proc/1/environ', '/proc/1/cwd/x']:
+    for flags in (os.O_WRONLY, os.O_RDONLY):
+        try: os.close(os.open(path, flags | os.O_NONBLOCK)); hits.append(path)
+        except OSError: pass
+try: hits += os.listdir('/proc/1/fd')
+except OSError: pass
+for fd in range(3, 100):
+    try: os.fstat(fd); hits.append(fd)
+    except OSError: pass
+print(hits)
+"""
+
+
+async def test_the_road_cannot_be_reached_from_inside(engine: DockerEngine) -> None:
+    """No command, root's included, opens or inherits what PID 1 speaks through; nothing it had when started is seen."""
+    sandbox = await engine.create(EnvironmentSpec(), SandboxPolicy())
+    try:
+        await sandbox.write("reach.py", _REACH.encode())
+        reached = await sandbox.exec("python3 reach.py; test -w /.woodshed/bin && echo writable")
+        assert reached.stdout == b"[]\n", reached
+        status = (await sandbox.exec("cat /proc/self/status")).stdout.decode()
+        assert "NoNewPrivs:\t1" in status
+        assert "Seccomp:\t2" in status
+        assert "CapBnd:\t00000000000004fb" in status
+        assert (await sandbox.exec("cat /proc/net/dev")).stdout.count(b":") == 1, "loopback alone"
+    finally:
+        await sandbox.close()
+
+
+async def test_a_daemon_that_is_not_there_is_named(tmp_path: Path, images: Images) -> None:
+    """The fault says which socket does not answer; a runtime that is unsafe here is refused by name."""
+    engine = DockerEngine(tmp_path, images=images, socket=tmp_path / "none")
+    with pytest.raises(EnvironmentFault, match="none"):
+        await engine.open()
+    await engine.close()
+    engine = DockerEngine(tmp_path, images=images, socket=tmp_path / "none", runtime="runsc")
+    with pytest.raises(EnvironmentFault, match="gvisor engine"):
+        await engine.open()
+    await engine.close()

@@ -75,6 +75,10 @@ class Containers:
 
     async def open(self, place: Place) -> None:
         """The daemon answers, and what dead engines of this home left is removed."""
+        if "runsc" in self._runtime:
+            raise EnvironmentFault(
+                f"docker_runtime = {self._runtime}: runsc empties files of read-only mounts that a sandbox opens with "
+                "O_TRUNC (its release of July 2024 does), the host's own among them. The gvisor engine prevents that")
         path = self._socket or find()
         if path is None:
             raise EnvironmentFault(

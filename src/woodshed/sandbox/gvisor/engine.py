@@ -12,11 +12,13 @@ import re
 import shutil
 import subprocess
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from woodshed.errors import EnvironmentFault
 from woodshed.interfaces import Capability
 from woodshed.sandbox.gvisor import bundle
+from woodshed.sandbox.images.rootfs import Bind
 from woodshed.sandbox.native import trees
 from woodshed.sandbox.native.places import Place
 from woodshed.sandbox.native.roots import Prepared, Prepares
@@ -25,7 +27,13 @@ from woodshed.sandbox.remote.road import Pipes
 from woodshed.settings import setting
 
 _CAPABILITIES: frozenset[Capability] = frozenset({"users", "disk", "freeze"})
-_LAUNCH = 'mount -t overlay woodshed -o "$1" "$2" && shift 2 && exec "$@"'
+_LAUNCH = """set -e
+mount -t overlay woodshed -o "$1" "$2"; shift 2
+while [ "$1" != -- ]; do mount --bind "$1" "$2"; mount -o remount,bind,ro,nosuid,nodev "$2"; shift 2; done
+shift; exec "$@"
+"""
+"""What is bound is read-only on the host's side already. runsc's own read-only is not: in that of July 2024 opening a
+file of such a mount with O_TRUNC fails, and leaves the host's file empty."""
 _END_S = 10.0
 _OLDEST = "20240101"
 """Debian 12's, of December 2022, refuses AT_NO_AUTOMOUNT, which coreutils 9 ask for. Tested: 20240729, Debian 13's."""
@@ -59,8 +67,7 @@ class Sandboxes:
     async def open(self, place: Place) -> None:
         """What it needs is here."""
         if os.geteuid() != 0:
-            raise EnvironmentFault("the gvisor engine needs root (it mounts layers for runsc). Use the native engine, "
-                                   "or docker with WOODSHED_DOCKER_RUNTIME=runsc")
+            raise EnvironmentFault("the gvisor engine needs root: it mounts layers for runsc. Use the native engine")
         for program, package in (("runsc", "runsc"), ("unshare", "util-linux"), ("mount", "mount")):
             if shutil.which(program) is None:
                 raise EnvironmentFault(f"{program} is not installed: apt install {package}")
@@ -105,12 +112,16 @@ class Sandboxes:
     def _start(self, container: Container, folder: Path) -> Running:
         for name in ("", "upper", "work", "rootfs"):
             (folder / name).mkdir(mode=0o755)
-        bundle.write(folder, folder / "rootfs", container)
+        sealed = [_stand_in(bind, folder / f"bound-{index}") for index, bind in enumerate(container.binds)]
+        bundle.write(folder, folder / "rootfs", replace(container, binds=tuple(sealed)))
+        pairs = [str(path) for bind, ours in zip(container.binds, sealed, strict=True)
+                 for path in (bind.source, ours.source)]
         lowers = ":".join(_escaped(path) for path in self._roots[container.root])
         options = (f"lowerdir={lowers},upperdir={_escaped(folder / 'upper')},workdir={_escaped(folder / 'work')},"
                    "userxattr")
         argv = ["unshare", "--mount", "--propagation", "slave", "sh", "-c", _LAUNCH, "sh", options,
-                str(folder / "rootfs"), "runsc", *self.flags(), "run", "--bundle", str(folder), container.name]
+                str(folder / "rootfs"), *pairs, "--", "runsc", *self.flags(), "run", "--bundle", str(folder),
+                container.name]
         with (folder / "said").open("wb") as said:
             process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said,
                                        start_new_session=True, env={"PATH": os.environ.get("PATH", os.defpath)})
@@ -170,13 +181,23 @@ class Running:
         await asyncio.to_thread(clear)
 
 
+def _stand_in(bind: Bind, place: Path) -> Bind:
+    """The same, at ``place``, where it is to be mounted."""
+    if bind.source.is_dir():
+        place.mkdir(mode=0o755)
+    else:
+        place.touch(mode=0o644)
+    return Bind(place, bind.target)
+
+
 def demand_recent() -> None:
     """Raises EnvironmentFault for a runsc in which ``ls`` and ``stat`` fail, or whose release is not told."""
     said = subprocess.run(["runsc", "--version"], check=False, capture_output=True, timeout=_END_S).stdout.decode()
     dated = re.search(r"(20\d{6})", said)
     if dated is None or dated[1] < _OLDEST:
-        raise EnvironmentFault(f"this runsc ({said.partition(chr(10))[0] or 'of no version'}) is older than {_OLDEST}, and "
-                               "programs like ls fail in it: install that of Debian 13 or later, or gvisor.dev's")
+        told = said.partition("\n")[0] or "of no version"
+        raise EnvironmentFault(f"this runsc ({told}) is older than {_OLDEST}, and programs like ls fail in it. Install "
+                               "that of Debian 13 or later, or gvisor.dev's")
 
 
 def _escaped(path: Path) -> str:

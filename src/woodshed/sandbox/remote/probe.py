@@ -14,7 +14,7 @@ _PROBE_S = 60.0
 
 
 async def probe(engine: SandboxEngine) -> Finding:
-    """A sandbox of ``engine`` ran a command, or why not; the engine is closed. Not required: there is the native one."""
+    """A sandbox of ``engine`` ran a command, or why not; the engine is closed. Nothing is required: there is native."""
     name = f"{engine.name} engine"
     started = time.monotonic()
     try:

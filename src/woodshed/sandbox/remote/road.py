@@ -56,7 +56,7 @@ class Road:
         self.end, self._near = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._near.setblocking(False)
         self._stream, self._loop = stream, asyncio.get_running_loop()
-        self._relay = Relay(1, self._deliver, self._watch)
+        self._relay = Relay(1, self._deliver, self._watch, wary=True)
         self._queue: deque[tuple[bytes, list[int]]] = deque()
         self._watched: dict[int, int] = {}
         self._open, self._writing = True, False

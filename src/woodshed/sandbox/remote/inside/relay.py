@@ -33,6 +33,8 @@ WINDOW = 1 << 18
 """Bytes of a channel that may be on their way; what a slow reader holds back is bounded by it."""
 LARGEST = 1 << 30
 """Bytes of one frame; more is no frame of ours."""
+_UNASKED = 96 << 20
+"""Bytes of a frame that a wary side takes unasked: a message (wire.LARGEST) and to spare."""
 _WHOLE = LARGEST // 2
 _CHUNK = 1 << 16
 _FULL = 1 << 20
@@ -68,8 +70,10 @@ class _Flow:
 class Relay:
     """One side of the road. ``first`` is the number of its first channel: 1 on the one side, 2 on the other."""
 
-    def __init__(self, first: int, deliver: Deliver, watch: Watch) -> None:
+    def __init__(self, first: int, deliver: Deliver, watch: Watch, *, wary: bool = False) -> None:
+        """``wary``: the other side is hostile. It opens no channels, and sends no more than it is asked for."""
         self._next, self._deliver, self._watch = first, deliver, watch
+        self._kinds, self._largest = (b"b", _UNASKED) if wary else (b"biso", LARGEST)
         self.flows: dict[int, _Flow] = {}
         self.by_fd: dict[int, _Flow] = {}
         self.outgoing = bytearray()
@@ -83,6 +87,8 @@ class Relay:
         """Send a packet with its descriptors, which stay the caller's. ``asks``: it is a request, not an answer."""
         message = json.loads(data) if data != b"M" else {}
         ident = int(message.get("id", 0))
+        if asks and "most" in message:
+            self._largest = min(LARGEST, max(self._largest, _UNASKED + message["most"]))
         if "exit" in message:
             self._drain(ident)
         entries = b""
@@ -137,7 +143,7 @@ class Relay:
         at = 0
         while len(self._incoming) - at >= _HEAD.size:
             kind, number, length = _HEAD.unpack_from(self._incoming, at)
-            if length > LARGEST:
+            if length > self._largest:
                 raise Broken("a frame too large")
             end = at + _HEAD.size + length
             if len(self._incoming) < end:
@@ -150,7 +156,7 @@ class Relay:
         if kind == b"P":
             try:
                 self._packet(number, body)
-            except (struct.error, ValueError, KeyError) as error:
+            except (struct.error, ValueError, TypeError, AttributeError, RecursionError) as error:
                 raise Broken("no packet of ours") from error
             return
         flow = self.flows.get(number)
@@ -202,9 +208,11 @@ class Relay:
 
     def _stand_in(self, kind: bytes, number: int, owner: int, content: bytes) -> int:
         """A descriptor like the other side's, for the receiver; what belongs to it here becomes a channel."""
+        if kind not in self._kinds:
+            raise ValueError("nothing of that kind is taken")
         if kind == b"b":
             return memory(content)
-        if number in self.flows or kind not in (b"o", b"i", b"s"):
+        if number in self.flows or not kind:
             raise ValueError("no such channel can be")
         if kind == b"s":
             ours, theirs = socket.socketpair()
