@@ -396,8 +396,8 @@ ATTACKS = (
         '    _lower(resource.RLIMIT_NOFILE, max(_LEAST_FILES, plan["open_files"]), soft=_SOFT_FILES)\n'),),),
         policy=SandboxPolicy(limits=Limits(open_files=100))),
     Attack(9, "memory of nobody", act=_fill_memory, defences=((Patch(
-        "    _settle(plan)\n    confine.confine(filter_program)\n",
-        '    _settle(plan)\n    [os.write(fd, b"0") for fd in groups]\n    confine.confine(filter_program)\n'),),),
+        "    settle(plan)\n    confine.confine(filter_program)\n",
+        '    settle(plan)\n    [os.write(fd, b"0") for fd in groups]\n    confine.confine(filter_program)\n'),),),
         policy=POOR, needs=("cgroups",)),
     Attack(9, "a full /tmp", FILL.replace("PATH", '"/tmp/large"'), (MEMORY_SIZES, FILE_SIZE), policy=SMALL),
     Attack(9, "a full /dev/shm", FILL.replace("PATH", '"/dev/shm/large"'), (MEMORY_SIZES, FILE_SIZE), policy=SMALL),
