@@ -30,7 +30,7 @@ def daemon(folder: Path) -> Iterator[Path]:
                "--cgroup-manager", "cgroupfs", "--storage-driver", "overlay"]
     service = subprocess.Popen(
         [podman, *options, "system", "service", "--time=0", f"unix://{socket}"], stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=folder)  # conmon leaves files where it was started
     try:
         until = time.monotonic() + _READY_S
         while not socket.is_socket():

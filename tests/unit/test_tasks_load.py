@@ -280,7 +280,8 @@ BROKEN: dict[str, tuple[Callable[[Path], None], str, str]] = {
     "no tests": (_drop("tests/test.sh"), "tests/test.sh", "no tests"),
     "no solve.sh": (_drop("solution/solve.sh"), "solution", "solve.sh"),
     "Dockerfile": (_put("environment/Dockerfile", b"FROM x"), "task.toml", "WORKDIR"),
-    "broken Dockerfile": (_put("environment/Dockerfile", b"FROM x\nFETCH y"), "environment/Dockerfile", "'FETCH' is no"),
+    "broken Dockerfile": (
+        _put("environment/Dockerfile", b"FROM x\nFETCH y"), "environment/Dockerfile", "'FETCH' is no"),
     "compose": (_put("environment/docker-compose.yaml", b""), "environment/docker-compose.yaml", "compose"),
     "seed": (_put("trajectory.json", b"{}"), "trajectory.json", "trajectory"),
     "steps folder": (_put("steps/a/instruction.md", b"x"), "steps", "multi-step"),
