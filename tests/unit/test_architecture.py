@@ -23,7 +23,7 @@ LAYERS = {
 LEAST_PRIVATE = {"woodshed"}
 """The package itself: its ``__init__`` re-exports the public names and may import anything."""
 THIRD_PARTY_HOMES = {
-    "aiohttp": {"gateway"},
+    "aiohttp": {"gateway", "sandbox"},
     "alembic": {"store"},
     "cryptography": {"sandbox"},
     "dbos": {"engine"},
