@@ -10,8 +10,8 @@ from woodshed.errors import SandboxDied
 from woodshed.sandbox.native.link import Link, World
 
 _EVERY_S = 0.15
-_SHARE = 10
-"""A look is followed by ten times its own length of peace."""
+_SHARE, _LONGEST_S = 5, 1.0
+"""A look is followed by five times its own length of peace, but no more than this."""
 _SLACK_BYTES, _SLACK_FILES = 1 << 20, 16
 
 
@@ -57,7 +57,7 @@ class Minder:
                     continue
                 processes = int(told["processes"])
                 self._judge(int(told["bytes"]), int(told["files"]))
-                pause = max(_EVERY_S, _SHARE * (time.monotonic() - started))
+                pause = min(_LONGEST_S, max(_EVERY_S, _SHARE * (time.monotonic() - started)))
 
     def _judge(self, used: int, files: int) -> None:
         limits = self._world.limits

@@ -176,8 +176,10 @@ def _become(plan: dict[str, Any]) -> None:
     """What a native box's first process is when it starts: see native/inside/server.py and init.py."""
     syscalls.set_name(b"woodshed-box")
     os.umask(0o022)
-    for number in (signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ):
+    for number in (signal.SIGINT, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)
+    # Not the default: only Linux spares a PID 1 that. Not ignored: commands would inherit it.
+    signal.signal(signal.SIGPIPE, lambda *_: None)
     hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
     core = 0 if hard == 0 else 1
     resource.setrlimit(resource.RLIMIT_CORE, (core, core))

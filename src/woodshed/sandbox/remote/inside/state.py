@@ -4,7 +4,7 @@ The listing is taken before anything else runs, of the one file system that ``/`
 (/proc, /dev, /tmp, what is read-only) is no part of it. A file that was written has another change time (ctime), which
 no program can set; so nothing is read to find what changed.
 """
-# ruff: noqa: PTH115, PTH123, PTH208
+# ruff: noqa: PTH108, PTH115, PTH123, PTH208
 # (This process stays small: neither pathlib nor contextlib is loaded in it.)
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from woodshed.sandbox.native.inside import syscalls, wire
 
 _ENTRIES = 2_000_000
 _BLOCK = 512
+_TRIED = 1 << 16
 _NO_LINKS = syscalls.RESOLVE_NO_SYMLINKS | syscalls.RESOLVE_NO_MAGICLINKS
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -34,7 +35,9 @@ class State:
     """The start, and the helpers that compare with it. ``works`` are helpers, ``operations`` PID 1's own."""
 
     def __init__(self, channel: socket.socket, workdir: str) -> None:
-        self.channel = channel
+        self.channel, self.workdir = channel, workdir
+        self.apparent = False
+        """Whether the kernel (gVisor's) does not tell what a file takes of the disk: then its size counts."""
         self.start: dict[bytes, Seen] = {}
         self.mounts: set[bytes] = set()
         self.works: dict[str, Work] = {"differ": self._differ, "restore": _restore}
@@ -43,6 +46,7 @@ class State:
     def _begin(self, message: wire.Message, fds: list[int]) -> None:
         """Take the listing: what is there now is the start."""
         self.mounts = _mounts()
+        self.apparent = not _tells_blocks(self.workdir)
         self.start = dict(walk(self.mounts))
         wire.reply(self.channel, message, {"entries": len(self.start)})
 
@@ -61,7 +65,7 @@ class State:
         """
         used = entries = 0
         for _, seen in self._changed():
-            used += seen[3]
+            used += seen[1] if self.apparent and stat.S_ISREG(seen[0]) else seen[3]
             entries += 1
         wire.reply(self.channel, message, {"bytes": used, "files": entries, **_processes()})
 
@@ -145,6 +149,20 @@ def walk(mounts: set[bytes]) -> Iterator[tuple[bytes, Seen]]:
                         todo.append(path)
         finally:
             os.close(directory)
+
+
+def _tells_blocks(folder: str) -> bool:
+    path = f"{folder}/.woodshed-{os.urandom(6).hex()}"
+    try:
+        fd = os.open(path, _NEW, 0o600)
+    except OSError:
+        return True  # nothing can be written there; elsewhere every Linux tells
+    try:
+        os.unlink(path)
+        written = os.write(fd, bytes(_TRIED))
+        return os.fstat(fd).st_blocks * _BLOCK >= written
+    finally:
+        os.close(fd)
 
 
 def _processes() -> dict[str, float]:
