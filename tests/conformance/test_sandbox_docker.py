@@ -101,8 +101,9 @@ for path in [*glob.glob('/proc/1/fd/*'), '/proc/1/mem', '/proc/1/environ', '/pro
     for flags in (os.O_WRONLY, os.O_RDONLY):
         try: os.close(os.open(path, flags | os.O_NONBLOCK)); hits.append(path)
         except OSError: pass
-try: hits += os.listdir('/proc/1/fd')
-except OSError: pass
+for path in glob.glob('/proc/1/fd/*'):
+    try: hits.append(os.readlink(path))
+    except OSError: pass
 for fd in range(3, 100):
     try: os.fstat(fd); hits.append(fd)
     except OSError: pass
@@ -136,3 +137,33 @@ async def test_a_daemon_that_is_not_there_is_named(tmp_path: Path, images: Image
     with pytest.raises(EnvironmentFault, match="gvisor engine"):
         await engine.open()
     await engine.close()
+
+
+_STRIKE = """
+import fcntl, os, signal
+for number in range(1, 65):
+    for strike in (lambda: os.kill(1, number), lambda: os.killpg(1, number),
+                   lambda: signal.pidfd_send_signal(os.pidfd_open(1), number)):
+        try: strike()
+        except (OSError, PermissionError): pass
+for owner in (1, -1):
+    near, far = os.pipe()
+    try:
+        fcntl.fcntl(near, fcntl.F_SETOWN, owner)
+        fcntl.fcntl(near, 10, signal.SIGKILL)  # F_SETSIG
+        fcntl.fcntl(near, fcntl.F_SETFL, os.O_ASYNC)
+        os.write(far, b"x")
+    except OSError: pass
+"""
+
+
+async def test_docker_commands_cannot_end_their_sandbox(engine: DockerEngine) -> None:
+    """Whatever signals user 0 inside sends to the first process, by number, group or descriptor, it goes on serving."""
+    sandbox = await engine.create(EnvironmentSpec(), SandboxPolicy())
+    try:
+        await sandbox.write("strike.py", _STRIKE.encode())
+        await sandbox.exec("kill -9 1; kill -STOP 1; kill -9 -1 & python3 strike.py", timeout_s=60)
+        await sandbox.exec("python3 strike.py", timeout_s=60)
+        assert (await sandbox.exec("echo well", timeout_s=60)).stdout == b"well\n"
+    finally:
+        await sandbox.close()

@@ -120,7 +120,7 @@ def _checked(line: Any) -> list[Any]:
     if not isinstance(line, list) or line[0] not in kinds or tuple(map(type, line)) != kinds[line[0]]:
         raise ValueError("no entry")
     path = line[1]
-    if posixpath.normpath(path) != path or not path.startswith("/") or path.startswith("//") or "\0" in path:
+    if posixpath.normpath(path) != path or path[:1] != "/" or path[:2] in ("/", "//") or "\0" in path:
         raise ValueError("no path")
     return line
 

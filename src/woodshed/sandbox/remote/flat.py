@@ -79,19 +79,3 @@ def write(lowers: Sequence[Path], sink: BinaryIO) -> None:
                     archive.addfile(member, file)
                 continue
             archive.addfile(member)
-
-
-def lay(lowers: Sequence[Path], folder: Path) -> None:
-    """The merged tree in the new directory ``folder``: files are further names of the layers' own. Blocking.
-
-    To be read only: what is written to a file would be written to its layer. Raises OSError, as for another disk.
-    """
-    folder.mkdir(mode=0o755)
-    for path, place, info in entries(lowers):
-        target = folder / path
-        if stat.S_ISDIR(info.st_mode):
-            target.mkdir(mode=0o700)
-            os.chown(target, info.st_uid, info.st_gid)
-            target.chmod(stat.S_IMODE(info.st_mode))
-        elif stat.S_ISREG(info.st_mode) or stat.S_ISLNK(info.st_mode):
-            os.link(place, target, follow_symlinks=False)

@@ -55,6 +55,11 @@ _OWNERS: dict[str, tuple[int | None, int | None]] = {
 # Calls whose arguments decide.
 _CLONE, _UNSHARE, _IOCTL, _SOCKET, _PRLIMIT = (56, 220), (272, 97), (16, 29), (41, 198), (302, 261)
 _CLONE3 = 435
+# kill, tkill, tgkill, rt_sigqueueinfo, rt_tgsigqueueinfo: the first argument is whose.
+_SIGNALS = ((62, 129), (200, 130), (234, 131), (129, 138), (297, 240))
+_PIDFD_SEND_SIGNAL, _FCNTL = 424, (72, 25)
+_F_SETOWN, _F_SETOWN_EX = 8, 15  # include/uapi/asm-generic/fcntl.h
+_SETTING_OWNERS = (0x8901, 0x8902)  # FIOSETOWN, SIOCSPGRP: include/uapi/asm-generic/sockios.h
 # Typing for another, what consoles can do, and line disciplines: drivers loaded for whoever asks.
 _REFUSED_OF_TERMINALS = {"TIOCSTI": 0x5412, "TIOCLINUX": 0x541C, "TIOCSETD": 0x5423}
 _PROTOCOLS = (0, 1, 6, 17, 58)
@@ -112,6 +117,25 @@ def sealing_program(machine: str) -> bytes:
     code = [(_LOAD, 0, 0, _NUMBER)]
     for pair in _UNMOUNTED.values():
         code += _when(pair[0 if machine == "x86_64" else 1], [_ret(_ERRNO | errno.ENOSYS)])
+    return _packed([*code, _ret(_ALLOW)])
+
+
+def guarding_program(machine: str) -> bytes:
+    """A second filter, for a kernel that does not spare a PID 1 what comes from inside (gVisor's): nothing signals it.
+
+    Neither directly nor as the owner of a descriptor that has something to tell (fcntl(2), F_SETOWN).
+    """
+    column = 0 if machine == "x86_64" else 1
+    refuse, first = _ret(_ERRNO | errno.EPERM), 1
+    code = [(_LOAD, 0, 0, _NUMBER)]
+    for call in _SIGNALS:
+        code += _when(call[column], [_argument(0), *_when(first, [refuse]), _ret(_ALLOW)])
+    code += _when(_PIDFD_SEND_SIGNAL, [refuse])
+    owner = [_argument(2), *_when(first, [refuse]), *_when(0xFFFFFFFF, [refuse]), _ret(_ALLOW)]
+    code += _when(_FCNTL[column], [_argument(1), *_when(_F_SETOWN, owner), *_when(_F_SETOWN_EX, [refuse]),
+                                   _ret(_ALLOW)])
+    owners = [body for request in _SETTING_OWNERS for body in _when(request, [refuse])]
+    code += _when(_IOCTL[column], [_argument(1), *owners, _ret(_ALLOW)])
     return _packed([*code, _ret(_ALLOW)])
 
 

@@ -20,8 +20,8 @@ _PLAIN = ("self", "thread-self", "mounts", "net")
 _STEP = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def install() -> None:
-    """Use this instead of openat2, where the kernel does not have that."""
+def install() -> bool:
+    """Use this instead of openat2, where the kernel does not have that; whether it is so not Linux itself."""
     try:
         os.close(syscalls.open_resolved(syscalls.AT_FDCWD, "/", os.O_PATH, 0, syscalls.RESOLVE_NO_MAGICLINKS))
     except OSError as error:
@@ -29,6 +29,8 @@ def install() -> None:
             raise
         syscalls.open_resolved = open_resolved
         os.open = _guarded  # type: ignore[assignment]  # for what this process opens: paths are strings
+        return True
+    return False
 
 
 _open = os.open

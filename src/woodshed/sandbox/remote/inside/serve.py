@@ -184,10 +184,12 @@ def _become(plan: dict[str, Any]) -> None:
     core = 0 if hard == 0 else 1
     resource.setrlimit(resource.RLIMIT_CORE, (core, core))
     sys.meta_path[:] = [finder for finder in sys.meta_path if getattr(finder, "__name__", "") != "PathFinder"]
-    resolve.install()
+    foreign = resolve.install()
     init.settle(plan)
     _bound_pids(plan["groups"], plan["pids_max"])
     confine.confine(confine.program(syscalls.MACHINE))
+    if foreign:
+        syscalls.load_filter(confine.guarding_program(syscalls.MACHINE))
     syscalls.prctl(syscalls.PR_SET_DUMPABLE, 0)
     try:
         os.setsid()
