@@ -42,10 +42,13 @@ async def engine(shed_home: Path, images: Images, socket: Path) -> AsyncIterator
 
 
 @pytest.mark.parametrize("check", conformance.CHECKS, ids=lambda check: check.__name__)
-async def test_docker_conformance(engine: DockerEngine, check: conformance.Check, shed_home: Path) -> None:
-    """The check holds, and once the engine is closed nothing of it is left in the home."""
+async def test_docker_conformance(
+    engine: DockerEngine, check: conformance.Check, shed_home: Path, socket: Path
+) -> None:
+    """The check holds, and once the engine is closed nothing of it is left, in the home or with the daemon."""
     await check(engine)
     await engine.close()
+    assert await _containers(socket) == []
     assert list((shed_home / "sandboxes").iterdir()) == []
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 import os
 import resource
 import tempfile
@@ -29,6 +30,8 @@ _CAPABILITIES: frozenset[Capability] = frozenset({"users", "memory", "cpus", "di
 _KEPT_CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "NET_BIND_SERVICE",
                       "SETPCAP")
 """Of native/inside/confine.py, with what PID 1 needs to drop them from others."""
+_PATIENCE_S = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 0.0)
+_log = logging.getLogger(__name__)
 _SOCKETS = ("/var/run/docker.sock", "/run/podman/podman.sock")
 
 
@@ -178,9 +181,21 @@ class Containers:
         return self._kept[-1]
 
     async def remove(self, ident: str) -> None:
-        """The container is gone with all of it. Never raises."""
-        with suppress(EnvironmentFault):
-            await self.api.call("DELETE", f"/containers/{ident}", query={"force": "true", "v": "true"})
+        """The container is gone with all of it. Never raises; where the daemon refuses for long, the log says so.
+
+        It refuses, for a moment, what is just ending by itself.
+        """
+        refused: EnvironmentFault | None = None
+        for pause_s in _PATIENCE_S:
+            try:
+                await self.api.call("DELETE", f"/containers/{ident}", query={"force": "true", "v": "true"})
+                return
+            except EnvironmentFault as error:
+                if isinstance(error, ApiError) and error.status == 404:
+                    return
+                refused = error
+            await asyncio.sleep(pause_s)
+        _log.warning("container %s could not be removed: %s", ident[:12], refused)
 
     async def close(self) -> None:
         """Remove what setup commands left. Idempotent."""
