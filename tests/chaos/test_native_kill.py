@@ -212,9 +212,10 @@ with weakened((Patch("                if message is None:\n                    o
 
 def test_without_the_defence_boxes_outlive_their_manager(home: Path, mark: str) -> None:
     """The control: a first process that does not notice its engine's end goes on, and so do its commands."""
-    lines = HOLDER.replace("\nasyncio.run(main())\n", DEAF).replace("await box.close()", "await asyncio.sleep(600)")
+    lines = HOLDER.replace("\nasyncio.run(main())\n", DEAF).replace(
+        "await box.close()", "Path(sys.argv[1], 'settled').touch(); await asyncio.sleep(600)")
     holder = Holder(home, mark, code=f"import sys\nsys.path.insert(0, {str(Path(__file__).parents[1])!r})\n{lines}")
-    while not sleepers(mark):
+    while not (home / "settled").exists():  # a command that ends later would find nobody to tell, and end its box
         time.sleep(0.01)
     boxes = holder.boxes()
     holder.kill("manager")

@@ -73,7 +73,8 @@ async def test_a_program_gets_three_descriptors(session: NativeSession) -> None:
     of neither by name."""
     assert (await said(session, "ls /proc/self/fd")).split() == ["0", "1", "2", "3"]  # 3 is the directory itself
     assert await said(session, "readlink /proc/self/fd/0") == "/dev/null\n"
-    assert "memfd" not in await said(session, "sleep 600 & ls -l /proc/$!/fd; kill $!; wait $! 2>/dev/null || true")
+    started = "sleep 600 & until grep -q sleep /proc/$!/comm; do :; done; "  # before that it is a copy of the shell
+    assert "memfd" not in await said(session, started + "ls -l /proc/$!/fd; kill $!; wait $! 2>/dev/null || true")
 
 
 async def test_the_sessions_socket_cannot_be_opened(session: NativeSession, box: NativeSandbox) -> None:
