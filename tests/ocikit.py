@@ -130,7 +130,7 @@ def compress(tar: bytes, pack: str) -> bytes:
     if pack == "zstd":
         import zstandard
 
-        return zstandard.compress(tar)
+        return bytes(zstandard.compress(tar))
     return tar
 
 
