@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,9 @@ START = EXAMPLES / "first-steps" / "write-file"
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def home(new_home: Callable[[], Path]) -> Path:
     """A state folder shared by this file's commands."""
-    return tmp_path_factory.mktemp("bad-home")
+    return new_home()
 
 
 def copy_of_a_task(folder: Path, name: str = "broken") -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,9 +16,9 @@ FIRST_STEPS = EXAMPLES / "first-steps"
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def home(new_home: Callable[[], Path]) -> Path:
     """A state folder shared by this file's commands."""
-    return tmp_path_factory.mktemp("e2e-home")
+    return new_home()
 
 
 @pytest.fixture(scope="module")

@@ -19,9 +19,9 @@ Answer = Callable[[dict[str, Any], int], tuple[int, dict[str, str], bytes]]
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def home(new_home: Callable[[], Path]) -> Path:
     """A state folder shared by this file's commands."""
-    return tmp_path_factory.mktemp("model-home")
+    return new_home()
 
 
 @contextmanager
