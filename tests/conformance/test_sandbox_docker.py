@@ -20,7 +20,10 @@ from woodshed.sandbox.docker.api import Api
 from woodshed.sandbox.docker.engine import DockerEngine
 from woodshed.sandbox.images import Images
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="a daemon of the tests' own is root's: run them as root")
+pytestmark = [
+    pytest.mark.skipif(os.geteuid() != 0, reason="a daemon of the tests' own is root's: run them as root"),
+    pytest.mark.slow,
+]
 
 
 @pytest.fixture(scope="module")
