@@ -73,13 +73,16 @@ async def test_a_thousand_commands_at_once_all_answer(engine: NativeEngine) -> N
     assert open_fds() == before
 
 
-@pytest.fixture
-def few_files() -> Iterator[None]:
-    """This process may open hardly more files than it has open."""
+@pytest.fixture(params=[0, 700], ids=["few open", "many open"])
+def few_files(request: pytest.FixtureRequest) -> Iterator[None]:
+    """This process may open hardly more files than it has open, be those few or many."""
+    held = [os.open("/dev/null", os.O_RDONLY) for _ in range(request.param)]
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(open_fds()) + 60, hard))
     yield
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    for fd in held:
+        os.close(fd)
 
 
 @pytest.mark.usefixtures("few_files")
@@ -113,6 +116,42 @@ async def test_turns_are_taken_in_order_and_none_is_lost() -> None:
     await asyncio.gather(*waiting, return_exceptions=True)
     assert served == [2, 3]
     assert turns.take()
+
+
+async def test_who_falls_short_tries_again_after_another() -> None:
+    """Who has a turn but no descriptor goes next when another comes back, before those who wait; alone it cannot."""
+    turns, served = Turns(3), []
+    assert [turns.take() for _ in range(4)] == [True, True, True, False]
+
+    async def short(name: str) -> None:
+        assert await turns.fell_short()
+        served.append(name)
+        turns.give_back()
+
+    async def late() -> None:
+        await turns.wait()
+        served.append("late")
+        turns.give_back()
+
+    tasks = [asyncio.create_task(work) for work in (late(), short("first"), short("second"))]
+    await asyncio.sleep(0)
+    assert not await turns.fell_short()  # the other two turns are held by those who fell short
+    turns.give_back()
+    await asyncio.gather(*tasks)
+    assert served == ["first", "second", "late"]
+    assert [turns.take() for _ in range(4)] == [True, True, True, False]
+
+
+async def test_one_that_falls_short_and_is_cancelled_lets_the_next_one_go() -> None:
+    """A turn given back passes over those that were cancelled while they were short of descriptors."""
+    turns = Turns(3)
+    assert all(turns.take() for _ in range(3))
+    gone, stays = (asyncio.create_task(turns.fell_short()) for _ in range(2))
+    await asyncio.sleep(0)
+    gone.cancel()
+    turns.give_back()
+    assert await stays
+    assert gone.cancelled() or (await asyncio.wait([gone]))[0].pop().cancelled()
 
 
 # -- what is given to a command ----------------------------------------------------------------------------------------

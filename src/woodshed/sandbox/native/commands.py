@@ -85,10 +85,13 @@ class Commands:
     async def _exec(
         self, message: wire.Message, timeout_s: float | None, stdin: bytes | None, collected: Collected
     ) -> ExecResult:
+        try:
+            pipes, source = _opened(collected, stdin)
+        except EnvironmentFault:
+            pipes, source = await self._opened_later(collected, stdin)
         started = time.perf_counter()
         message["id"] = ident = self.link.next_id()
         before = self.reached()
-        pipes = both(collected.out, collected.err)
         attach = self.loop.call_later(_ATTACH_AFTER_S, _attach, pipes, self.loop)
         alarm: asyncio.TimerHandle | None = None
         timed_out = False
@@ -99,7 +102,7 @@ class Commands:
             self.kill_soon(ident)
 
         try:
-            ended = self._run(message, stdin, pipes)
+            ended = self._run(message, source, pipes)
             if timeout_s is not None:
                 alarm = self.loop.call_later(max(0.0, timeout_s), expire)
             end, _ = await ended
@@ -115,13 +118,15 @@ class Commands:
                 pipe.close(self.loop)
         return self.result(end, collected, before, started, timed_out=timed_out)
 
+    async def _opened_later(self, collected: Collected, stdin: bytes | None) -> tuple[tuple[Pipe, Pipe], list[int]]:
+        while await self._turns.fell_short():
+            with suppress(EnvironmentFault):
+                return _opened(collected, stdin)
+        return _opened(collected, stdin)
+
     def _run(
-        self, message: wire.Message, stdin: bytes | None, pipes: Sequence[Pipe]
+        self, message: wire.Message, source: Sequence[int], pipes: Sequence[Pipe]
     ) -> asyncio.Future[Reply]:
-        try:
-            source = [] if stdin is None else [_stdin(stdin)]
-        except OSError as error:
-            raise _no_more_files() from error
         try:
             return self.link.request(message, [*source, *(pipe.inner for pipe in pipes)])
         finally:
@@ -318,6 +323,20 @@ def _hits(end: wire.Message, groups: Groups, before: tuple[int, int], *, cut: bo
     hits += ["pids"] if groups.pids_refused() > before[1] else []
     hits += ["output_bytes"] if cut else []
     return tuple(dict.fromkeys(hits))
+
+
+def _opened(collected: Collected, stdin: bytes | None) -> tuple[tuple[Pipe, Pipe], list[int]]:
+    """The pipes of a command, and what it reads from. Raises EnvironmentFault like ``both``, with nothing left open."""
+    try:
+        source = [] if stdin is None else [_stdin(stdin)]
+    except OSError as error:
+        raise _no_more_files() from error
+    try:
+        return both(collected.out, collected.err), source
+    except EnvironmentFault:
+        for fd in source:
+            os.close(fd)
+        raise
 
 
 def both(out: Take, err: Take) -> tuple[Pipe, Pipe]:

@@ -17,13 +17,16 @@ class Turns:
 
     def __init__(self, free: int) -> None:
         self._free = free
+        self._taken = 0
         self._waiting: deque[asyncio.Future[None]] = deque()
+        self._short: deque[asyncio.Future[None]] = deque()
 
     def take(self) -> bool:
         """Whether there was one: then it is the caller's, to give back."""
         if self._free <= 0:
             return False
         self._free -= 1
+        self._taken += 1
         return True
 
     async def wait(self) -> None:
@@ -37,14 +40,34 @@ class Turns:
                 self.give_back()  # it came, but too late
             raise
 
+    async def fell_short(self) -> bool:
+        """Whether one of the others has come back meanwhile: who has a turn but found no descriptor may try again.
+
+        What is free is guessed from the limit, and others of this process may hold more than the guess leaves. False
+        at once where no other holds a turn that could give any back. Those who fall short go before those who wait.
+        """
+        if self._taken - sum(not again.done() for again in self._short) <= 1:
+            return False
+        again: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._short.append(again)
+        await again
+        return True
+
     def give_back(self) -> None:
         """Another's turn."""
-        while self._waiting:
+        self._taken -= 1
+        self._free += 1
+        while self._short:
+            again = self._short.popleft()
+            if not again.done():
+                again.set_result(None)
+                return
+        while self._free and self._waiting:
             turn = self._waiting.popleft()
             if not turn.done():
+                self._free -= 1
+                self._taken += 1
                 turn.set_result(None)
-                return
-        self._free += 1
 
 
 _turns: WeakKeyDictionary[asyncio.AbstractEventLoop, Turns] = WeakKeyDictionary()
