@@ -4,8 +4,8 @@ A repository's ``config`` names programs (fsmonitor, hooks, filters, external di
 other files. Here git never sees it: each :class:`Repository` is a view, a git directory of our own whose configuration
 is ours, with a copy of the refs, that only reads the repository's objects. Nothing is written to the repository,
 nothing is fetched, replacements and grafts are not followed, and alternates, which lead to other objects of the host,
-are refused. Trees are read blob by blob, so that no attribute of theirs (filters, ``export-subst``, line ends) changes a
-byte.
+are refused. Trees are read blob by blob, so that no attribute of theirs (filters, ``export-subst``, line ends)
+changes a byte.
 """
 
 from __future__ import annotations
