@@ -173,7 +173,7 @@ HEAD = "GET / HTTP/1.1\r\nHost: a.org\r\n"
     HEAD + "Transfer-Encoding: gzip, chunked\r\n\r\n", HEAD + "Transfer-Encoding: identity\r\n\r\n",
     HEAD + "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n",
     "POST / HTTP/1.0\r\nHost: a.org\r\nTransfer-Encoding: chunked\r\n\r\n",
-    HEAD + "Upgrade: websocket\r\nConnection: upgrade\r\n\r\n", HEAD + "HTTP2-Settings: x\r\n\r\n",
+    HEAD + "Upgrade: websocket\r\nConnection: upgrade\r\n\r\n", HEAD + "Upgrade: h2c, websocket\r\n\r\n",
     HEAD + "Expect: other\r\n\r\n",
     HEAD + "X: a\r\n b\r\n\r\n", HEAD + "X: a\rb\r\n\r\n", HEAD + "X: a\nb\r\n\r\n", HEAD + "X: a\0b\r\n\r\n",
     HEAD + "X\r\n\r\n",
@@ -184,6 +184,20 @@ def test_a_request_that_could_be_read_in_two_ways_is_refused(text: str) -> None:
     """Targets and framing of proxies, smuggling and other protocols do not pass."""
     with pytest.raises(http.Refused):
         take(text)
+
+
+def test_an_offer_of_http_2_is_left_out() -> None:
+    """Clients that would rather speak HTTP/2 offer it in a request of HTTP/1.1; the server never hears of it."""
+    offered = take(HEAD + "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMA\r\nX: 1\r\n\r\n")
+    assert offered.written() == HEAD.encode() + b"X: 1\r\n\r\n"
+
+
+@pytest.mark.parametrize("value", ["a" + " " * 30000 + "b", " " * 30000 + "b", "a" + "\t" * 30000, "\t " * 15000])
+def test_a_head_of_spaces_costs_no_more_than_another(value: str) -> None:
+    """A field as long as may be is read at once, wherever its spaces are: a search from every space takes minutes here,
+    and would hold up every sandbox."""
+    for _ in range(100):
+        assert take(HEAD + f"X: {value}\r\n\r\n").fields == [(b"X", value.strip(" \t").encode())]
 
 
 def test_a_head_is_taken_when_it_is_whole() -> None:

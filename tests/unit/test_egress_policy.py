@@ -112,6 +112,15 @@ def test_the_longest_host_decides_alone() -> None:
     assert not Rules(NetworkPolicy(rules=(HostRule(host="x.org"),))).knows("evilx.org")
 
 
+@pytest.mark.parametrize("name", ["127.0.0.1", "2130706433", "0x7f000001", "0177.0.0.1", "a.0x7f.1", "x.1", "x.0x"])
+def test_no_pattern_is_for_an_address_in_the_guise_of_a_name(name: str) -> None:
+    """What a resolver or a proxy could take for an address is no name, however wide the rule."""
+    rules = Rules(NetworkPolicy.parse({"rules": [{"host": "*"}, {"host": "*.0.0.1"}, {"host": "*.x"}]}))
+    assert not rules.knows(name)
+    assert rules.knows("1.0x7f.test")
+    assert rules.knows("127.0.0.1.test")
+
+
 @pytest.mark.parametrize(("text", "parts"), [
     ("10.0.0.1", ("10.0.0.1", None)), ("10.0.0.1:8080", ("10.0.0.1", 8080)), ("[::1]:443", ("::1", 443)),
     ("::1", ("::1", None)), ("[::1]", ("::1", None)), ("2001:db8::1", ("2001:db8::1", None)),

@@ -13,12 +13,13 @@ LARGEST_HEAD = 32_768
 _MOST_FIELDS = 128
 _LINE = re.compile(rb"([A-Z][A-Z-]{0,31}) ([\x21-\x7e]+) HTTP/1\.([01])")
 _BEGINS = re.compile(rb"[A-Z][A-Z-]{0,31}( |\Z)")
-_FIELD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*(.*?)[ \t]*", re.DOTALL)
+_FIELD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):(.*)", re.DOTALL)
 _CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 _LENGTH = re.compile(rb"[0-9]{1,15}")
 _CHUNK = re.compile(rb"[0-9A-Fa-f]{1,12}")
 _LONGEST_CHUNK_LINE = 16
-_DROPPED = frozenset((b"connection", b"keep-alive", b"te", b"trailer", b"proxy-connection", b"proxy-authorization"))
+_DROPPED = frozenset((b"connection", b"keep-alive", b"te", b"trailer", b"upgrade", b"http2-settings",
+                      b"proxy-connection", b"proxy-authorization"))
 """Between the sandbox and us alone (RFC 9110, section 7.6.1)."""
 Fields = list[tuple[bytes, bytes]]
 
@@ -94,7 +95,8 @@ def _fields(lines: list[bytes]) -> Fields:
         field = _FIELD.fullmatch(line)
         if field is None or _CONTROL.search(field[2]):
             raise Refused("a broken header field", 400)
-        found.append((field[1], field[2]))
+        # Not by the pattern: it would look for the end of each run of spaces anew from every space in it.
+        found.append((field[1], field[2].strip(b" \t")))
     return found
 
 
@@ -102,7 +104,8 @@ def _request(method: str, target: str, minor: int, fields: Fields) -> Request:
     by_name: dict[bytes, list[bytes]] = {}
     for name, value in fields:
         by_name.setdefault(name.lower(), []).append(value)
-    if b"upgrade" in by_name or b"http2-settings" in by_name:
+    # Clients that know HTTP/2 offer it so; a server may go on in HTTP/1.1, and here does not hear of it (RFC 7540, 3.2).
+    if any(token.strip().lower() != b"h2c" for value in by_name.get(b"upgrade", ()) for token in value.split(b",")):
         raise Refused("an upgrade to another protocol, which could not be read", 501)
     if any(value.lower() != b"100-continue" for value in by_name.get(b"expect", ())):
         raise Refused("an unknown expectation", 417)

@@ -5,10 +5,14 @@ So a wide rule opens no second way to a host that a narrow one binds.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from woodshed.model.network import HostRule, NetworkPolicy
+
+_NUMBER = re.compile(r"(?:.*\.)?(?:[0-9]+|0x[0-9a-f]*)")
+"""What ends so is read as an IPv4 address by resolvers and proxies, whatever else it is (URL Standard, section 3.5)."""
 
 
 @dataclass(slots=True, eq=False)
@@ -43,7 +47,7 @@ class Rules:
         """Those for exactly ``name``, else for the longest name above it, else for all names."""
         if name in self._exact:
             return self._exact[name]
-        above = name
+        above = "" if _NUMBER.fullmatch(name) else name
         while above:
             above = above.partition(".")[2]
             if above in self._below:
