@@ -23,6 +23,7 @@ class EventKind(StrEnum):
     TOOL_RESULT = "tool_result"  # {call, content, exit_code, truncated, timed_out, seconds}
     CHANGES = "changes"  # {changes, refused, blob}
     VERIFIER = "verifier"  # {exit_code, seconds, report, output_blob, touched}
+    GRADE = "grade"  # a Grade's JSON: reward rules, their components, what was measured, the verdict before
     VERDICT = "verdict"  # the verdict's JSON
     POLICY = "policy"  # {policy, verdict, what, host, port, reason, count, …}: a decision upon the sandbox's network
     ERROR = "error"  # {cause, type, message, retryable}

@@ -33,7 +33,10 @@ class TestOutcome(StrEnum):
 
 
 class Valid(Record):
-    """The attempt counts. ``total`` is what training and pass-rates use; ``flags`` say what was seen.
+    """The attempt counts. ``total`` is what training uses; ``flags`` say what was seen.
+
+    The verifier's own reward stands under ``rewards["reward"]``; it decides whether the attempt passed. ``total``
+    equals it unless reward rules make another, which is None where a rule's value is unknown: no number says that.
 
     ``cause`` is who brought a total of 0 about: agent (wrong work), tamper, or budget; None when it passed.
     Flags are short words: ``tamper:canary_passed``, ``weakens_tests``, ``outside_capture``, ``verifier_timeout`` …
@@ -41,7 +44,7 @@ class Valid(Record):
 
     kind: Literal["valid"] = "valid"
     rewards: dict[str, float | None]
-    total: float
+    total: float | None
     cause: Cause | None = None
     flags: tuple[str, ...] = ()
     assurance: Assurance
@@ -51,8 +54,9 @@ class Valid(Record):
 
     @property
     def passed(self) -> bool:
-        """True when the total is 1 (within float error): the whole work was done."""
-        return self.total >= 1.0 - 1e-9
+        """True when the verifier's own reward is 1 (within float error): the whole work was done."""
+        own = self.rewards.get("reward", self.total)
+        return own is not None and own >= 1.0 - 1e-9
 
     @model_validator(mode="after")
     def _cause_belongs(self) -> Valid:

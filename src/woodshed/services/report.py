@@ -128,7 +128,8 @@ def sentence(verdict: dict[str, Any] | None) -> str:
     if verdict["kind"] == "invalid":
         return f"invalid ({verdict['cause']}): {verdict['detail']}"
     rewards = ", ".join(f"{name} {value}" for name, value in verdict["rewards"].items())
-    word = "passed" if verdict["total"] >= 1 else f"failed ({verdict['cause'] or 'agent'})"
+    passed = Valid.model_validate(verdict).passed
+    word = "passed" if passed else f"failed ({verdict['cause'] or 'agent'})"
     flags = f"  [{', '.join(verdict['flags'])}]" if verdict["flags"] else ""
     detail = f"\n{verdict['detail']}" if verdict["detail"] else ""
     return f"valid: {word}  {rewards}  assurance {verdict['assurance']}{flags}{detail}"
