@@ -7,7 +7,7 @@ import configparser
 import re
 import sys
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from email.parser import Parser
 from pathlib import Path
 from typing import Any
@@ -26,8 +26,8 @@ _NOTES = re.compile(r"(changes|changelog|history|news|versions|release.?notes)(\
 _HEADING = re.compile(r"\W*(?:version|release|v)?\s*(\d+\.\d+(?:\.\w+)*)\b", re.IGNORECASE)
 _OPTIONS = ("python_files", "python_classes", "python_functions", "asyncio_mode", "filterwarnings", "markers",
             "usefixtures")
-_MARKS = {"pytest.mark.asyncio": "pytest-asyncio", "pytest.mark.anyio": "anyio", "pytest.mark.trio": "pytest-trio"}
-_DISTRIBUTIONS = {
+MARKS = {"pytest.mark.asyncio": "pytest-asyncio", "pytest.mark.anyio": "anyio", "pytest.mark.trio": "pytest-trio"}
+DISTRIBUTIONS = {
     "attr": "attrs", "bs4": "beautifulsoup4", "dateutil": "python-dateutil", "git": "GitPython", "PIL": "Pillow",
     "pkg_resources": "setuptools", "sklearn": "scikit-learn", "yaml": "PyYAML",
 }
@@ -174,32 +174,11 @@ class Sdist:
 
     def pytest_options(self) -> dict[str, str]:
         """What the project's own pytest configuration says about which tests there are."""
-        found = self._configured()
-        options = {}
-        for name in _OPTIONS:
-            value = found.get(name)
-            lines = value if isinstance(value, list) else str(value or "").strip().splitlines()
-            if lines and all(isinstance(line, str) for line in lines):
-                options[name] = "".join(f"\n    {line.strip()}" for line in lines if line.strip())
-        return options
+        return pytest_options(self._text)
 
-    def _configured(self) -> dict[str, Any]:
-        file = self.root / "pyproject.toml"
-        if file.is_file() and not file.is_symlink():
-            try:
-                options = tomllib.loads(file.read_text("utf-8")).get("tool", {})["pytest"]["ini_options"]
-                return options if isinstance(options, dict) else {}
-            except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-                pass
-        for name, section in (("pytest.ini", "pytest"), ("tox.ini", "pytest"), ("setup.cfg", "tool:pytest")):
-            parser = configparser.ConfigParser(interpolation=None)
-            try:
-                parser.read(self.root / name, "utf-8")
-            except (configparser.Error, ValueError):
-                continue
-            if parser.has_section(section):
-                return dict(parser[section])
-        return {}
+    def _text(self, name: str) -> str | None:
+        file = self.root / name
+        return file.read_bytes().decode("utf-8", "replace") if file.is_file() and not file.is_symlink() else None
 
     def requirements(self) -> list[str]:
         """What the package requires by its metadata, and what its tests import beside."""
@@ -222,20 +201,53 @@ class Sdist:
         names: set[str] = set()
         for path, content in files.items():
             if path.endswith(".py"):
-                names |= _top_imports(content)
-        plugins = {plugin for mark, plugin in _MARKS.items()
+                names |= top_imports(content)
+        plugins = {plugin for mark, plugin in MARKS.items()
                    if any(mark.encode() in content for content in files.values())}
         if "asyncio_mode" in self.pytest_options():
             plugins.add("pytest-asyncio")
         foreign = names - own - _ALWAYS - set(sys.stdlib_module_names)
-        return {_DISTRIBUTIONS.get(name, name) for name in foreign} | plugins
+        return {DISTRIBUTIONS.get(name, name) for name in foreign} | plugins
 
 
 def _plain(folder: Path, pattern: str) -> Iterator[Path]:
     return folder.glob(pattern) if folder.is_dir() and not folder.is_symlink() else iter(())
 
 
-def _top_imports(content: bytes) -> set[str]:
+def pytest_options(read: Callable[[str], str | None]) -> dict[str, str]:
+    """What a project's pytest configuration says about which tests there are, as lines of a pytest.ini.
+
+    ``read`` gives the text of a file at the project's top, None where there is none.
+    """
+    found = _configured(read)
+    options = {}
+    for name in _OPTIONS:
+        value = found.get(name)
+        lines = value if isinstance(value, list) else str(value or "").strip().splitlines()
+        if lines and all(isinstance(line, str) for line in lines):
+            options[name] = "".join(f"\n    {line.strip()}" for line in lines if line.strip())
+    return options
+
+
+def _configured(read: Callable[[str], str | None]) -> Mapping[str, Any]:
+    try:
+        options = tomllib.loads(read("pyproject.toml") or "").get("tool", {})["pytest"]["ini_options"]
+        return options if isinstance(options, dict) else {}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        pass
+    for name, section in (("pytest.ini", "pytest"), ("tox.ini", "pytest"), ("setup.cfg", "tool:pytest")):
+        parser = configparser.ConfigParser(interpolation=None)
+        try:
+            parser.read_string(read(name) or "")
+        except (configparser.Error, ValueError):
+            continue
+        if parser.has_section(section):
+            return dict(parser[section])
+    return {}
+
+
+def top_imports(content: bytes) -> set[str]:
+    """Names that a module imports at its top, outside ``try``; none where it does not parse."""
     try:
         body = ast.parse(content).body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
