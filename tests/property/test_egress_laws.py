@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from woodshed.sandbox.egress import dns, http, tls
 from woodshed.sandbox.egress.addresses import why_refused
+from woodshed.sandbox.egress.answers import Answer, Unreadable
 from woodshed.sandbox.egress.decisions import KINDS, ONE_BY_ONE, Decisions
 from woodshed.sandbox.egress.inject import Blot, Secret, put
 from woodshed.sandbox.egress.names import MOST, Names
@@ -154,6 +155,73 @@ def test_a_secret_never_passes_whatever_its_pieces(parts: list[bytes], places: l
     stream, blot = b"".join(parts), Blot([SECRET])
     out = b"".join(blot.pass_on(piece) for piece in cut(stream, places)) + blot.rest()
     assert out == stream.replace(SECRET, b"*" * len(SECRET))
+
+
+@given(st.binary(max_size=60), PLACES, st.lists(st.sampled_from((SECRET, b"another-secret")), min_size=1, unique=True))
+def test_what_is_held_back_tells_nothing(stream: bytes, places: list[int], secrets: list[bytes]) -> None:
+    """How much passes at once depends on how much came, never on what it is: a delay would tell of a secret."""
+    one, other = Blot(secrets), Blot(secrets)
+    for piece in cut(stream, places):
+        alike = (SECRET * 6)[:len(piece)]
+        assert len(one.pass_on(piece)) == len(other.pass_on(alike))
+
+
+@given(st.lists(st.sampled_from((b"abcdefgh", b"efghijkl", b"abcdefghij", b"x", b"abcd", b"ij")), max_size=8), PLACES)
+def test_secrets_that_overlap_are_gone_alike(parts: list[bytes], places: list[int]) -> None:
+    """Where one begins in another, or continues it, every byte of either is blotted out."""
+    values, stream = (b"abcdefgh", b"efghijkl", b"abcdefghij"), b"".join(parts)
+    shown = bytearray(stream)
+    for value in values:
+        for at in range(len(stream)):
+            if stream.startswith(value, at):
+                shown[at:at + len(value)] = b"*" * len(value)
+    blot = Blot(values)
+    assert b"".join(blot.pass_on(piece) for piece in cut(stream, places)) + blot.rest() == bytes(shown)
+
+
+def _answered(stream: bytes, places: list[int], *, bodiless: bool = False) -> bytes:
+    answer = Answer(Blot([SECRET]), bodiless=bodiless)
+    return b"".join(answer.pass_on(piece) for piece in cut(stream, places)) + answer.rest()
+
+
+def _body(answer: bytes) -> bytes:
+    """Of the last head in ``answer``, which is chunked."""
+    rest, body = answer.rpartition(b"chunked\r\n\r\n")[2], b""
+    while True:
+        size, _, rest = rest.partition(b"\r\n")
+        body += rest[:int(size, 16)]
+        assert rest[int(size, 16):][:2] == b"\r\n"
+        rest = rest[int(size, 16) + 2:]
+        if int(size, 16) == 0:
+            assert rest == b""
+            return body
+
+
+@given(st.lists(PARTS, max_size=20), PLACES, PLACES, st.sampled_from((b"", b";x=y")), st.booleans())
+def test_no_chunk_hides_a_secret(
+    parts: list[bytes], chunks: list[int], places: list[int], extension: bytes, trailer: bool
+) -> None:
+    """However a host frames what it repeats, the secret is gone from it and from its head, and all else is there."""
+    body = b"".join(parts)
+    framed = b"".join(b"%x%b\r\n%b\r\n" % (len(piece), extension, piece) for piece in cut(body, chunks) if piece)
+    end = b"0\r\nX-Sum: 1\r\n\r\n" if trailer else b"0\r\n\r\n"
+    head = b"HTTP/1.1 200 OK\r\nX: " + SECRET + b"\r\nTransfer-Encoding: chunked\r\n\r\n"
+    got = _answered(b"HTTP/1.1 100 Continue\r\n\r\n" + head + framed + end, places)
+    assert got.startswith(b"HTTP/1.1 100 Continue\r\n\r\n" + head.replace(SECRET, b"*" * len(SECRET)))
+    assert _body(got) == body.replace(SECRET, b"*" * len(SECRET))
+
+
+@given(st.binary(max_size=300), PLACES, EDITS, st.booleans())
+def test_a_hosts_noise_is_passed_on_or_ends(
+    noise: bytes, places: list[int], edits: list[tuple[int, int]], bodiless: bool
+) -> None:
+    """What cannot be read raises Unreadable and nothing else, and only so much as was sent is ever kept."""
+    chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"
+    for data in (noise, b"HTTP/1.1 200 OK\r\n\r\n" + noise, chunked[:47] + noise, edited(chunked, edits)):
+        with suppress(Unreadable):
+            _answered(data, places, bodiless=bodiless)
+    plain = b"HTTP/1.1 200 OK\r\nContent-Length: 300\r\n\r\n" + noise
+    assert _answered(plain, places) == plain.replace(SECRET, b"*" * len(SECRET))
 
 
 FIELDS = st.tuples(st.sampled_from((b"A", b"Authorization", b"Accept-Encoding")), st.binary(max_size=40))

@@ -295,7 +295,8 @@ print(rest(opened("9.9.9.9", 80)))
 
 
 async def test_connections_end_with_their_sandbox(engine: NativeEngine) -> None:
-    """A sandbox that is closed while bytes flow leaves no connection behind, here or at the host."""
+    """A sandbox that is closed while bytes flow leaves no connection behind, here or at the host; each one's bytes are
+    told, also where nothing was sent."""
     ended = asyncio.Event()
 
     async def pours(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -307,7 +308,7 @@ async def test_connections_end_with_their_sandbox(engine: NativeEngine) -> None:
             ended.set()
 
     async with host(serve=pours) as api:
-        async with box_with(engine, {"host": "a.test", "address": api.address, "raw": True}) as (box, _):
+        async with box_with(engine, {"host": "a.test", "address": api.address, "raw": True}) as (box, seen):
             await box.start(["python3", "-c", CLIENT + 's = opened("a.test", 80)\nrest(s)'])
             reading = await box.start(["python3", "-c", CLIENT + 's = opened("a.test", 80)\ntime.sleep(600)'])
             await asyncio.sleep(0.3)
@@ -315,4 +316,8 @@ async def test_connections_end_with_their_sandbox(engine: NativeEngine) -> None:
             assert box.network is not None
             assert len(box.network.egress._tasks) == 2
         await asyncio.wait_for(ended.wait(), 20)
+        told = [decision for decision in seen if decision["verdict"] == "ended"]
+        assert len(told) == 2
+        assert {decision["reason"] for decision in told} <= {"the sandbox ended", "ConnectionResetError"}
+        assert all(decision["sent_bytes"] == 0 < decision["received_bytes"] for decision in told)
         assert not box.network.egress._tasks

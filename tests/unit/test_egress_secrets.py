@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -55,6 +56,38 @@ async def test_a_secret_reaches_its_host_and_never_the_sandbox(
             assert "TOKEN=woodshed-secret-" in held
             uses = [decision for decision in seen if decision.get("secrets") == ["TOKEN"]]
             assert [use["path"] for use in uses] == ["/x", "/x"]
+
+
+async def test_chunks_do_not_carry_a_secret_out(engine: NativeEngine, tmp_path: Path) -> None:
+    """A host that repeats a secret in chunks of three bytes gives stars; what it streams arrives while it goes on."""
+    async def repeats(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n6\r\nfirst.\r\n")
+        await writer.drain()
+        await heard.wait()
+        for at in range(0, len(head), 3):
+            writer.write(b"%x\r\n%b\r\n" % (len(head[at:at + 3]), head[at:at + 3]))
+        writer.write(b"0\r\n\r\n")
+        await writer.drain()
+
+    heard = asyncio.Event()
+    async with host(name="api.test", folder=tmp_path, serve=repeats) as api:
+        rule = {"host": "api.test", "address": api.address, "ca_file": api.ca_file, "upstream_tls": True}
+        async with box_with(engine, rule | {"secrets": TOKEN}) as (box, _):
+            asking = asyncio.ensure_future(python(box, """
+import http.client, os, pathlib
+one = http.client.HTTPConnection("api.test")
+one.request("GET", "/", headers={"Authorization": "Bearer " + os.environ["TOKEN"]})
+answer = one.getresponse()
+pathlib.Path("first").write_bytes(answer.read(6))
+print(answer.read())
+"""))
+            waiting = "until grep -q first. first; do sleep 0.05; done 2>/dev/null"
+            assert (await box.exec(waiting, timeout_s=30)).exit_code == 0
+            heard.set()
+            answer = await asking
+            assert "Bearer " + "*" * len(SECRET) in answer
+            assert "Host: api.test" in answer
 
 
 async def test_a_secret_is_for_its_host_alone(engine: NativeEngine, tmp_path: Path) -> None:

@@ -36,6 +36,9 @@ class Admission:
         try:
             async with asyncio.timeout(IDLE_S) as visit.idle:
                 orderly = await self._speak(client)
+        except asyncio.CancelledError:
+            visit.told_end("the sandbox ended")
+            raise
         except Ended as error:
             visit.told_end(str(error))
             return False
@@ -43,11 +46,9 @@ class Admission:
             visit.told_end(f"nothing moved for {IDLE_S:.0f} s")
             return False
         except OSError as error:
-            if visit.sent:
-                visit.told_end(type(error).__name__)
+            visit.told_end(type(error).__name__)
             return False
-        if visit.sent:
-            visit.told_end()
+        visit.told_end()
         return orderly
 
     async def _speak(self, client: Plain) -> bool:

@@ -104,7 +104,7 @@ def _request(method: str, target: str, minor: int, fields: Fields) -> Request:
     by_name: dict[bytes, list[bytes]] = {}
     for name, value in fields:
         by_name.setdefault(name.lower(), []).append(value)
-    # Clients that know HTTP/2 offer it so; a server may go on in HTTP/1.1, and here does not hear of it (RFC 7540, 3.2).
+    # Clients that know HTTP/2 offer it so (RFC 7540, section 3.2); servers need not take it, and never hear of it.
     if any(token.strip().lower() != b"h2c" for value in by_name.get(b"upgrade", ()) for token in value.split(b",")):
         raise Refused("an upgrade to another protocol, which could not be read", 501)
     if any(value.lower() != b"100-continue" for value in by_name.get(b"expect", ())):

@@ -120,14 +120,16 @@ def _basic(value: bytes, secret: Secret, forms: list[bytes]) -> bytes | None:
 
 
 class Blot:
-    """Blots secrets out of a stream of bytes, whatever pieces it comes in. The length stays: ``*`` for each byte."""
+    """Blots secrets out of a stream of bytes, whatever pieces it comes in. The length stays: ``*`` for each byte.
+
+    The end of what came is held back whatever it is. If that were done where a secret could begin alone, the delay
+    would tell whoever can have a guess repeated how much of it is right.
+    """
 
     def __init__(self, values: Iterable[bytes]) -> None:
         self._values = tuple(values)
-        self._held = b""
-
-    def __bool__(self) -> bool:
-        return bool(self._values)
+        self._most = max(map(len, self._values), default=1) - 1
+        self._held, self._marked = b"", 0  # as it came, and how much of its beginning is of a secret found already
 
     @property
     def holds(self) -> bool:
@@ -135,23 +137,28 @@ class Blot:
         return bool(self._held)
 
     def pass_on(self, data: bytes) -> bytes:
-        """What may be passed on now; what could be the beginning of a secret is held back."""
+        """What may be passed on now; as much as could be the beginning of a secret is held back."""
         data = self._held + data
-        for value in self._values:
-            data = data.replace(value, b"*" * len(value))
-        held = max((_overlap(data, value) for value in self._values), default=0)
-        self._held = data[len(data) - held:]
-        return data[:len(data) - held]
+        return self._cut(data, max(0, len(data) - self._most))
 
     def rest(self) -> bytes:
-        """What was held back, at the end of the stream."""
-        held, self._held = self._held, b""
-        return held
+        """What was held back."""
+        return self._cut(self._held, len(self._held))
 
+    def all(self, data: bytes) -> bytes:
+        """``data`` by itself, apart from the stream."""
+        return Blot(self._values)._cut(data, len(data))
 
-def _overlap(data: bytes, value: bytes) -> int:
-    """How many bytes at the end of ``data`` begin ``value``."""
-    for length in range(min(len(data), len(value) - 1), 0, -1):
-        if data.endswith(value[:length]):
-            return length
-    return 0
+    def _cut(self, data: bytes, at: int) -> bytes:
+        """``data`` up to ``at``, blotted; the rest is held. Secrets may overlap."""
+        shown, reach = bytearray(data), self._marked
+        shown[:reach] = b"*" * reach
+        for value in self._values:
+            found = data.find(value)
+            while found >= 0:
+                end = found + len(value)
+                shown[found:end] = b"*" * len(value)
+                reach = max(reach, end) if found < at else reach
+                found = data.find(value, found + 1)
+        self._held, self._marked = data[at:], max(0, reach - at)
+        return bytes(shown[:at])

@@ -9,6 +9,7 @@ from typing import Any
 
 from woodshed.model.network import HostRule
 from woodshed.sandbox.egress import http, inject
+from woodshed.sandbox.egress.answers import Answer
 from woodshed.sandbox.egress.http import Refused, Request
 from woodshed.sandbox.egress.inject import Blot, Secret
 from woodshed.sandbox.egress.visit import HEAD_S, Visit, both, carry
@@ -45,8 +46,8 @@ class Relay:
         server = await self._opens()
         try:
             await self._forward(server, request)
-            blot = Blot(self._forms)
-            await both(self._requests(server, request), carry(server, self._client, self._visit.count_received, blot),
+            answer = Answer(Blot(self._forms), bodiless=request.method == "HEAD") if self._forms else None
+            await both(self._requests(server, request), carry(server, self._client, self._visit.count_received, answer),
                        until=1)
         finally:
             server.close()

@@ -8,8 +8,8 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
+from woodshed.sandbox.egress.answers import Answer, Unreadable
 from woodshed.sandbox.egress.decisions import Decisions
-from woodshed.sandbox.egress.inject import Blot
 from woodshed.sandbox.egress.rules import Grant
 from woodshed.sandbox.egress.wires import Wire
 
@@ -18,7 +18,7 @@ IDLE_S = 300.0
 HEAD_S = 15.0
 """Within this a client has said what it wants."""
 _HOLD_S = 0.05
-"""What could be the beginning of a secret is passed on when nothing follows within this."""
+"""What is held back because a secret could begin in it is passed on when nothing follows within this."""
 
 
 class Ended(Exception):
@@ -27,7 +27,7 @@ class Ended(Exception):
 
 @dataclass(slots=True)
 class Visit:
-    """``name`` and ``port`` are what the sandbox connected to, ``grant`` what lets it."""
+    """``name`` and ``port`` are what the sandbox connected to, ``grant`` what lets it. ``passed``: something may."""
 
     name: str
     port: int
@@ -35,6 +35,7 @@ class Visit:
     decisions: Decisions
     idle: asyncio.Timeout = field(default_factory=lambda: asyncio.timeout(None))
     what: str = "tcp"
+    passed: bool = False
     sent: int = 0
     received: int = 0
     began: float = field(default_factory=time.monotonic)
@@ -42,10 +43,13 @@ class Visit:
 
     def tell(self, verdict: str, reason: str = "", **more: Any) -> None:
         """One decision about it."""
+        self.passed = self.passed or verdict == "allowed"
         self.decisions.made(verdict, self.what, host=self.name, port=self.port, reason=reason, **more)
 
     def told_end(self, reason: str = "") -> None:
-        """It is over, having carried this much."""
+        """It is over, having carried this much; where nothing was let pass there is nothing to tell."""
+        if not self.passed:
+            return
         self.tell("ended", reason, sent_bytes=self.sent, received_bytes=self.received,
                   seconds=round(time.monotonic() - self.began, 3))
 
@@ -75,24 +79,32 @@ class Visit:
         self.moved()
 
 
-async def carry(source: Wire, sink: Wire, count: Callable[[int], None], blot: Blot | None = None) -> None:
-    """Bytes go from ``source`` to ``sink`` until they end, which is passed on, too."""
-    while data := await _next(source, sink, blot):
-        count(len(data))
-        await sink.write(blot.pass_on(data) if blot else data)
-    if blot:
-        await sink.write(blot.rest())
+async def carry(source: Wire, sink: Wire, count: Callable[[int], None], answer: Answer | None = None) -> None:
+    """Bytes go from ``source`` to ``sink`` until they end, which is passed on, too. Raises OSError, Ended."""
+    try:
+        while data := await _next(source, sink, answer):
+            count(len(data))
+            await _say(sink, answer.pass_on(data) if answer is not None else data)
+    except Unreadable as error:
+        raise Ended(str(error)) from None
+    if answer is not None:
+        await _say(sink, answer.rest())
     await sink.finish()
 
 
-async def _next(source: Wire, sink: Wire, blot: Blot | None) -> bytes:
-    """The next bytes; where a beginning of a secret is held back, it goes out when they are long in coming."""
-    if not blot or not blot.holds:
+async def _say(sink: Wire, data: bytes) -> None:
+    if data:
+        await sink.write(data)
+
+
+async def _next(source: Wire, sink: Wire, answer: Answer | None) -> bytes:
+    """The next bytes; where an end is held back, it goes out when they are long in coming."""
+    if answer is None or not answer.holds:
         return await source.read()
     reading = asyncio.ensure_future(source.read())
     try:
         if not (await asyncio.wait([reading], timeout=_HOLD_S))[0]:
-            await sink.write(blot.rest())
+            await _say(sink, answer.release())
         return await reading
     finally:
         reading.cancel()
