@@ -66,6 +66,19 @@ async def run_attempt(task: Task, agent: Agent, parts: Parts, *, seed: int) -> O
     return Outcome(verdict=verdict, stop=progress.stop, usage=progress.usage, stages_s=progress.stages_s)
 
 
+async def judge_end_state(task: Task, changes: ChangeSet, parts: Parts) -> Outcome:
+    """The Outcome of an end state that nobody acted: ``changes`` are judged as captured ones are. Raises as little."""
+    progress = _Progress(stop=StopReason.FINISHED)
+    parts.emit(EventKind.CHANGES, changes.to_json())
+    try:
+        async with parts.slots:
+            verdict = await _verify(task, changes, parts, progress)
+    except WoodshedError as fault:
+        verdict = _invalid(fault, parts.emit)
+    parts.emit(EventKind.VERDICT, verdict.to_json())
+    return Outcome(verdict=verdict, stop=progress.stop, usage=progress.usage, stages_s=progress.stages_s)
+
+
 async def _act(
     task: Task, agent: Agent, sandbox: Sandbox, parts: Parts, seed: int, progress: _Progress
 ) -> ChangeSet:

@@ -11,6 +11,7 @@ from woodshed.model.attempt import (
     StopReason,
     Usage,
 )
+from woodshed.model.calibration import Calibration, CheckSpec, Label, Measured, Survivor, Tries
 from woodshed.model.changes import Change, ChangeKind, ChangeSet
 from woodshed.model.event import Event, EventKind
 from woodshed.model.policy import Limits, SandboxPolicy
@@ -22,9 +23,10 @@ from woodshed.model.trajectory import Message, Observation, Step, ToolCall, Traj
 from woodshed.model.verdict import Assurance, Invalid, TestOutcome, Valid, Verdict
 
 __all__ = [
-    "Agent", "AgentLimits", "Assurance", "Attempt", "AttemptState", "Change", "ChangeKind", "ChangeSet",
-    "EnvironmentSpec", "Event", "EventKind", "Framework", "Invalid", "Limits", "Message", "ModelSpec", "Observation",
-    "Outcome", "Record", "Run", "RunSpec", "RunState", "Sampling", "SandboxPolicy", "SnapshotManifest", "Step",
-    "StopReason", "Task", "TestOutcome", "ToolCall", "Trajectory", "Upload", "Usage", "Valid", "Verdict",
-    "VerifierSpec", "printable", "read_object", "written_call",
+    "Agent", "AgentLimits", "Assurance", "Attempt", "AttemptState", "Calibration", "Change", "ChangeKind", "ChangeSet",
+    "CheckSpec", "EnvironmentSpec", "Event", "EventKind", "Framework", "Invalid", "Label", "Limits", "Measured",
+    "Message", "ModelSpec", "Observation", "Outcome", "Record", "Run", "RunSpec", "RunState", "Sampling",
+    "SandboxPolicy", "SnapshotManifest", "Step", "StopReason", "Survivor", "Task", "TestOutcome", "ToolCall",
+    "Trajectory", "Tries", "Upload", "Usage", "Valid", "Verdict", "VerifierSpec", "printable", "read_object",
+    "written_call",
 ]

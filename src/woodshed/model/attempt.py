@@ -8,6 +8,7 @@ from enum import StrEnum
 from pydantic import Field
 
 from woodshed.model.agent import Agent
+from woodshed.model.calibration import CheckSpec
 from woodshed.model.record import Record
 from woodshed.model.verdict import Verdict
 
@@ -84,6 +85,8 @@ class RunSpec(Record):
     seed: int = 0
     engine: str = "native"
     verifier: str = "fresh"
+    retries: int = Field(default=0, ge=0, description="further executions of an attempt that broke by no one's doing")
+    check: CheckSpec | None = Field(default=None, description="given: the run is a calibration of its tasks")
 
 
 class RunState(StrEnum):

@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from woodshed import plugins, settings
-from woodshed.attempt import Parts, run_attempt
+from woodshed.attempt import Parts, judge_end_state, run_attempt
 from woodshed.engine.durable import Durable
 from woodshed.engine.lease import Lease, claim
 from woodshed.errors import Cause
 from woodshed.interfaces import Harness, ModelClient, SandboxEngine, Verifier
-from woodshed.model import Agent, Attempt, Invalid, Outcome, Run, StopReason, Task
+from woodshed.model import Agent, Attempt, ChangeSet, EventKind, Invalid, Outcome, Run, StopReason, Task
 from woodshed.services.home import Home
 from woodshed.store.eventlog import EventLog
 
@@ -26,6 +27,15 @@ _INTERRUPTED = Outcome(
     verdict=Invalid(cause=Cause.CANCELLED, detail="the run was interrupted", retryable=True), stop=StopReason.CANCELLED
 )
 """What an execution came to that was cut off: evidence, by which its attempt, still pending, is never counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndState:
+    """What an attempt that nobody acts is judged by: ``changes`` to the start of ``task``; ``note`` says whose."""
+
+    task: Task
+    changes: ChangeSet
+    note: str
 
 
 class Crew:
@@ -52,6 +62,8 @@ class Crew:
         self._slots = asyncio.Semaphore(run.spec.concurrency)
         self._attempts: dict[str, Attempt] = {}
         self._finished: Finished = lambda outcome: None
+        self.given: Callable[[Attempt], EndState | None] = lambda attempt: None
+        """Asked of every attempt: an end state is judged in the place of what its agent would do."""
         self._engine: SandboxEngine
         self._gateway: Gateway | None = None
 
@@ -59,6 +71,11 @@ class Crew:
     def executor(self) -> str:
         """The id of this process in the durable engine; its lock says that we live."""
         return self._lease.executor
+
+    @property
+    def engine(self) -> SandboxEngine:
+        """The engine that all sandboxes of the run come from."""
+        return self._engine
 
     async def __aenter__(self) -> Self:
         self._stack.callback(self._lease.release)
@@ -110,13 +127,18 @@ class Crew:
             raise fault
 
     async def _execute(self, attempt_id: str) -> None:
+        for left in range(self._run.spec.retries, -1, -1):
+            if await self._executed(self._attempts[attempt_id], last=not left):
+                return
+
+    async def _executed(self, attempt: Attempt, *, last: bool) -> bool:
+        """One execution; False when another one is to follow it, because it broke and that may not happen again."""
         store = self._home.store
-        attempt = self._attempts[attempt_id]
-        number = store.begin_execution(attempt_id, self.executor)
+        number = store.begin_execution(attempt.id, self.executor)
         if number is None:
-            return
-        log = EventLog(store, attempt_id, number)
-        task, agent = self._tasks[attempt.task], self._agents[attempt.agent]
+            return True
+        log = EventLog(store, attempt.id, number)
+        agent = self._agents[attempt.agent]
         parts = Parts(
             engine=self._engine,
             harness=self._harnesses[agent.name],
@@ -127,12 +149,23 @@ class Crew:
             slots=self._slots,
         )
         try:
-            outcome = await run_attempt(task, agent, parts, seed=attempt.seed)
+            outcome = await self._outcome(attempt, agent, parts)
         except asyncio.CancelledError:
             log.set_aside(_INTERRUPTED)
             raise
+        if not last and isinstance(outcome.verdict, Invalid) and outcome.verdict.retryable:
+            await asyncio.to_thread(log.set_aside, outcome)
+            return False
         if await asyncio.to_thread(log.finish, outcome):
             self._finished(outcome)
+        return True
+
+    async def _outcome(self, attempt: Attempt, agent: Agent, parts: Parts) -> Outcome:
+        end = self.given(attempt)
+        if end is None:
+            return await run_attempt(self._tasks[attempt.task], agent, parts, seed=attempt.seed)
+        parts.emit(EventKind.NOTE, {"text": end.note})
+        return await judge_end_state(end.task, end.changes, parts)
 
     def _client(self, agent: Agent, log: EventLog, seed: int) -> ModelClient | None:
         if agent.model is None:

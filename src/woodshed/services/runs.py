@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import product
@@ -58,6 +58,8 @@ class Tally:
 
 
 Progress = Callable[[Tally], None]
+Further = Callable[[], Awaitable[Sequence[Attempt]]]
+"""Asked when everything planned is done: attempts of the same run, already recorded, that follow from what it found."""
 
 
 def plan(
@@ -111,7 +113,7 @@ async def start(home: Home, spec: RunSpec, tasks: Sequence[Task], progress: Prog
     run = Run(id=new_run_id(), spec=spec, created_at=now())
     async with Crew(home, run, tasks) as crew:
         home.store.create_run(run.model_copy(update={"executor": crew.executor}), planned(run, tasks))
-        return await _drive(home, run, crew, progress)
+        return await drive(home, run, crew, progress)
 
 
 async def resume(home: Home, run_id: str, progress: Progress, *, concurrency: int | None = None) -> Run:
@@ -122,14 +124,17 @@ async def resume(home: Home, run_id: str, progress: Progress, *, concurrency: in
     run = home.store.run(run_id)
     if run.state is RunState.FINISHED:
         return run
+    if run.spec.check is not None:
+        raise UsageError(f"{run.id} is a check of tasks", field="run",
+                         remedy=f"Say: woodshed tasks check --resume {run.id}")
     if concurrency:
         run = run.model_copy(update={"spec": run.spec.model_copy(update={"concurrency": concurrency})})
     if run.executor:
         refuse_living(run, home.path)  # before models are loaded; whoever takes over asks once more
-    tasks = _unchanged(run)
+    tasks = unchanged(run)
     async with Crew(home, run, tasks) as crew:
         crew.take_over()
-        return await _drive(home, run, crew, progress)
+        return await drive(home, run, crew, progress)
 
 
 def resumable(home: Home, spec: RunSpec) -> Run | None:
@@ -165,7 +170,12 @@ def seed_of(seed: int, task: str, agent: str, index: int) -> int:
     return int.from_bytes(hashlib.sha256(material).digest()[:4], "big") & 0x7FFF_FFFF
 
 
-async def _drive(home: Home, run: Run, crew: Crew, progress: Progress) -> Run:
+async def _nothing_further() -> Sequence[Attempt]:
+    return ()
+
+
+async def drive(home: Home, run: Run, crew: Crew, progress: Progress, further: Further = _nothing_further) -> Run:
+    """Execute what is open of ``run``, then what ``further`` adds until it adds nothing; the finished Run."""
     attempts = home.store.attempts(run.id)
     tally = Tally(run.id, total=len(attempts))
     for attempt in attempts:
@@ -179,6 +189,10 @@ async def _drive(home: Home, run: Run, crew: Crew, progress: Progress) -> Run:
     progress(tally)
     try:
         await crew.work([attempt for attempt in attempts if attempt.state is not AttemptState.DONE], finished)
+        while more := await further():
+            tally.total += len(more)
+            progress(tally)
+            await crew.work(more, finished)
     except BaseException:
         with suppress(StoreFault):  # where the store is what failed, its own error is the one to tell
             home.store.set_run_state(run.id, RunState.INTERRUPTED)
@@ -187,7 +201,8 @@ async def _drive(home: Home, run: Run, crew: Crew, progress: Progress) -> Run:
     return home.store.run(run.id)
 
 
-def _unchanged(run: Run) -> list[Task]:
+def unchanged(run: Run) -> list[Task]:
+    """The tasks of ``run``, as they were when it began. Raises UsageError for one that has changed or is gone."""
     tasks = find_tasks([Path(folder) for folder in run.spec.tasks])
     for task in tasks:
         if run.spec.digests.get(str(task.folder)) != task.digest:

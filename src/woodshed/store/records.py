@@ -82,6 +82,14 @@ class Store:
             if planned:
                 connection.execute(sa.insert(attempts), [_attempt_row(n, a) for n, a in enumerate(planned, 1)])
 
+    def add_attempts(self, run_id: str, further: Sequence[Attempt]) -> None:
+        """Attempts that follow from what the run has found so far, together, numbered on after those it has."""
+        count = sa.select(sa.func.count()).select_from(attempts).where(attempts.c.run == run_id)
+        with self._write("adding attempts to the run") as connection:
+            first = connection.execute(count).scalar_one() + 1
+            if further:
+                connection.execute(sa.insert(attempts), [_attempt_row(n, a) for n, a in enumerate(further, first)])
+
     def run(self, name: str) -> Run:
         """The run with this id; ``last`` names the newest. Raises UsageError when there is none."""
         if name == "last":

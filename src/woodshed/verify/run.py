@@ -48,6 +48,8 @@ class Ran:
     demands: Demands
     output: bytes
     image_digest: str
+    memory_bytes: int | None = None
+    """Peak of the sandbox, where the case asks for it and the engine can tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,7 @@ class Case:
     blobs: BlobSink
     engine: SandboxEngine
     emit: Emit
+    measure: bool = False
 
     def record(self, name: str, ran: Ran, work: Filtered, flags: tuple[str, ...] = ()) -> None:
         """Append the event of one run: ``name`` is verify, poison or control."""
@@ -70,6 +73,7 @@ class Case:
             "output_blob": self.blobs.put(ran.output),
             "touched": [f"{touch}: {path}" for path, touch in work.touched[:100]],
             "flags": list(flags),
+            **({} if ran.memory_bytes is None else {"memory_bytes": ran.memory_bytes}),
         })
 
 
@@ -102,13 +106,14 @@ async def run(case: Case, changes: ChangeSet, poison: Poison | None = None) -> R
                                     env=task.verifier.env, timeout_s=task.verifier.timeout_s)
         # What still runs could rewrite the report between two reads.
         await sandbox.kill_all()
+        memory_bytes = (await sandbox.stats()).memory_peak_bytes if case.measure else None
         facts = await _facts(sandbox, result, framework)
         if canary is not None and would_pass(facts, demands):
             facts = replace(facts, rewritten=await _rewritten(sandbox, task, hidden))
     finally:
         await sandbox.close()
     output = result.stdout + (b"\n--- stderr ---\n" + result.stderr if result.stderr else b"")
-    return Ran(facts, demands, output, sandbox.image_digest)
+    return Ran(facts, demands, output, sandbox.image_digest, memory_bytes)
 
 
 def with_folder(environment: EnvironmentSpec, source: Path, target: str) -> EnvironmentSpec:

@@ -32,18 +32,19 @@ class _Control:
 class FreshVerifier:
     """Judges captured changes in a fresh sandbox without network; implements ``interfaces.Verifier``.
 
-    ``poison=True`` adds the poisoned run to a verdict that would pass (twice the time; assurance ``poisoned``).
+    ``poison=True`` adds the poisoned run to a verdict that would pass (twice the time; assurance ``poisoned``);
+    ``measure=True`` records the peak of memory of each run.
     One instance may serve many attempts at once; it remembers, for each (task digest, image digest), whether the
     verifier works on the reference solution, once an attempt's outcome raised the question.
     """
 
-    def __init__(self, *, poison: bool = False) -> None:
-        self._poison = poison
+    def __init__(self, *, poison: bool = False, measure: bool = False) -> None:
+        self._poison, self._measure = poison, measure
         self._controls: dict[tuple[str, str], _Control] = {}
 
     async def verify(self, task: Task, changes: ChangeSet, blobs: BlobSink, engine: SandboxEngine, emit: Emit) -> Valid:
         """The verdict on ``changes``. Raises VerifierFault where the control run fails as well; engine faults pass."""
-        case = Case(task, blobs, engine, emit)
+        case = Case(task, blobs, engine, emit, self._measure)
         if changes.over_limit is not None:
             return _over(task, changes.over_limit)
         work = await restorable(case, changes)
@@ -136,4 +137,9 @@ def poisoned() -> FreshVerifier:
     return FreshVerifier(poison=True)
 
 
-__all__ = ["FreshVerifier", "poisoned"]
+def calibrating() -> FreshVerifier:
+    """What tasks are calibrated by: the highest assurance it has, with the memory that a verification takes."""
+    return FreshVerifier(poison=True, measure=True)
+
+
+__all__ = ["FreshVerifier", "calibrating", "poisoned"]
