@@ -5,6 +5,7 @@ Groups (declared in ``pyproject.toml``; a third party's package adds to them in 
 ``woodshed.engines``     ``factory(home: Path) -> SandboxEngine``
 ``woodshed.harnesses``   ``factory(argument: str | None) -> Harness``; ``replay:FILE`` passes ``FILE``
 ``woodshed.verifiers``   ``factory() -> Verifier``
+``woodshed.cheats``      ``fitting(task, assurance, *, slow) -> list[str]``: what follows a harness's name and colon
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any, cast
 from woodshed import settings
 from woodshed.errors import UsageError
 from woodshed.interfaces import Harness, SandboxEngine, Verifier
+from woodshed.model import Assurance, Task
 from woodshed.sandbox.pool import Pool
 
 
@@ -43,6 +45,16 @@ def harness(name: str) -> Harness:
 def verifier(name: str = "fresh") -> Verifier:
     """The verifier called ``name``. Raises UsageError for an unknown one."""
     return cast(Verifier, _factory("woodshed.verifiers", "verifier", name)())
+
+
+def cheats(task: Task, assurance: Assurance | None = None, *, slow: bool = True) -> list[str]:
+    """Agents (``cheat:NAME``) that attack what ``task`` offers, and that ``assurance`` must keep from a reward.
+
+    ``assurance`` is by default what a plain verification of the task reaches. ``slow=False`` leaves out those that keep
+    a verifier waiting for its whole bound.
+    """
+    found = {name: _factory("woodshed.cheats", "suite of cheats", name) for name in names("cheats")}
+    return [f"{suite}:{name}" for suite, fitting in found.items() for name in fitting(task, assurance, slow=slow)]
 
 
 def names(group: str) -> list[str]:
