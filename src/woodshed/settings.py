@@ -35,6 +35,7 @@ SETTINGS = (
     Setting("build_policy", "", "policy (TOML) of the commands that Dockerfiles run (default: no network)"),
     Setting("registry_mirror", "", "registry asked first for images of docker.io, e.g. https://mirror.example"),
     Setting("registry_http", "", "registries (host:port, by commas) spoken to without TLS, besides this machine's own"),
+    Setting("egress_proxy", "", "proxy to hosts of network rules: http://HOST:PORT, or 'environment' (HTTPS_PROXY …)"),
     Setting("disk_reserve_mb", "", "MB that sandboxes leave free on the disk of the home (default: 5 %, at most 1024)"),
     Setting("docker_runtime", "", "runtime of the docker engine's containers, e.g. kata (default: the daemon's)"),
     Setting("gvisor_platform", "", "platform of runsc: systrap, ptrace or kvm (default: its own)"),

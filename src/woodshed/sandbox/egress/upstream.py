@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from woodshed.errors import UsageError
 from woodshed.model.network import HostRule, NetworkPolicy, split_address
+from woodshed.sandbox.egress import outer
 from woodshed.sandbox.egress.addresses import is_own, why_refused
 from woodshed.sandbox.egress.wires import Plain, Sealed, Wire
 
@@ -49,13 +50,18 @@ class Outside:
     def __init__(self, lookup: Lookup | None = None) -> None:
         """``lookup`` instead of the system's resolver."""
         self._lookup = lookup or self._system
+        self._proxies = outer.Proxies({})
         self._known: dict[str, _Known] = {}
         self._asked: dict[str, asyncio.Task[tuple[str, ...]]] = {}
         self._contexts: dict[str | None, ssl.SSLContext] = {}
         self._threads: ThreadPoolExecutor | None = None
 
     async def prepare(self, policy: NetworkPolicy) -> None:
-        """Read the certificates that the rules trust, once: some ten milliseconds. Raises UsageError."""
+        """Read which proxy is used, and once the certificates that the rules trust: some ten milliseconds.
+
+        Raises UsageError.
+        """
+        self._proxies = outer.chosen()
         for rule in policy.rules:
             if (rule.upstream_tls or rule.intercept) and rule.ca_file not in self._contexts:
                 self._contexts[rule.ca_file] = await asyncio.to_thread(_context, rule.ca_file)
@@ -69,7 +75,11 @@ class Outside:
         """
         try:
             async with asyncio.timeout(CONNECT_S):
-                plain = await self._plain(await self._targets(rule, name, port, asking))
+                proxy = None if rule.address is not None else self._proxies.find(name, port, tls=tls)
+                if proxy is None:
+                    plain = await self._plain(await self._targets(rule, name, port, asking))
+                else:
+                    plain = await self._through(proxy, rule, name, port, asking)
                 return await self._sealed(plain, rule, name) if tls else plain
         except TimeoutError:
             raise Unreached("no answer in time") from None
@@ -77,8 +87,8 @@ class Outside:
             raise Unreached(f"its certificate: {error.verify_message}") from None
         except ssl.SSLError as error:
             raise Unreached(f"TLS: {error.reason}") from None
-        except OSError as error:  # asyncio's own text would name the address
-            raise Unreached(os.strerror(error.errno) if error.errno else type(error).__name__) from None
+        except OSError as error:
+            raise Unreached(_reason(error)) from None
 
     async def _targets(
         self, rule: HostRule, name: str, port: int, asking: asyncio.Semaphore
@@ -93,6 +103,27 @@ class Outside:
             raise Unreached("leads to " + ", ".join(sorted({reason for reason in reasons.values() if reason})),
                             refused=True)
         return [(address, port) for address in fine[:_MOST_ADDRESSES]]
+
+    async def _through(
+        self, proxy: outer.Proxy, rule: HostRule, name: str, port: int, asking: asyncio.Semaphore
+    ) -> Plain:
+        """To ``name`` by a proxy, which resolves it."""
+        if not rule.private and (reason := outer.why_refused(name)) is not None:
+            raise Unreached(reason, refused=True)
+        try:
+            addresses = await self._resolve(proxy.host, True, asking)
+            plain = await self._plain([(address, proxy.port) for address in addresses[:_MOST_ADDRESSES]])
+        except (Unreached, OSError) as error:
+            raise Unreached(f"the proxy outside cannot be reached: {_reason(error)}") from None
+        try:
+            await proxy.ask(plain, name, port)
+        except outer.Declined as error:
+            plain.close()
+            raise Unreached(f"the proxy outside {error}") from None
+        except BaseException:
+            plain.close()
+            raise
+        return plain
 
     async def _plain(self, targets: Sequence[tuple[str, int]]) -> Plain:
         failure: OSError = ConnectionRefusedError("no address")
@@ -176,6 +207,13 @@ def _context(ca_file: str | None) -> ssl.SSLContext:
 def _addresses(name: str) -> list[str]:
     found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
     return list(dict.fromkeys(str(info[4][0]) for info in found))
+
+
+def _reason(error: Exception) -> str:
+    """What went wrong in few words: asyncio's own would name the address."""
+    if isinstance(error, OSError):
+        return os.strerror(error.errno) if error.errno else type(error).__name__
+    return str(error)
 
 
 def _own(address: str, port: int) -> str | None:

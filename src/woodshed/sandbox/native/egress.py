@@ -7,7 +7,7 @@ import socket
 from collections.abc import Mapping
 
 from woodshed.model.network import NetworkPolicy
-from woodshed.sandbox.egress import inject
+from woodshed.sandbox.egress import inject, outer
 from woodshed.sandbox.egress.ca import VARIABLES, Authority
 from woodshed.sandbox.egress.inject import Secret
 from woodshed.sandbox.egress.proxy import Egress
@@ -49,6 +49,7 @@ class Network:
 def check(policy: NetworkPolicy) -> None:
     """Its secrets are there, and what it needs is installed. Raises UsageError, Unsupported."""
     inject.read(policy)
+    outer.chosen()
     if any(rule.intercept for rule in policy.rules):
         Authority()
 
@@ -57,8 +58,11 @@ def notes(policy: NetworkPolicy) -> tuple[str, ...]:
     """What the policy does not hold though it may look so, a sentence each."""
     told = ["network: '*' lets data out to every public host, an attacker's too"
             for rule in policy.rules if rule.host == "*"]
-    return (*told, *(f"network: {rule.host} is raw, so nothing but its name, port and bytes is checked"
-                     for rule in policy.rules if rule.raw))
+    told += [f"network: {rule.host} is raw, so nothing but its name, port and bytes is checked"
+             for rule in policy.rules if rule.raw]
+    if policy and outer.chosen():
+        told.append("network: a proxy outside resolves names, so it alone keeps them from leading to private addresses")
+    return tuple(told)
 
 
 async def network(policy: NetworkPolicy, outside: Outside) -> Network | None:
