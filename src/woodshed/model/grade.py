@@ -67,6 +67,8 @@ class Observed(Record):
 
     version: int = 1
     patch: Patch | None = None
+    weakened: tuple[str, ...] | None = Field(
+        default=None, description="tests of the start that were changed or removed, and files that would steer tests")
     reference: Patch | None = None
     start_tests: tuple[str, ...] | None = Field(default=None, description="ids that pass on the untouched start")
     checks: tuple[Checked, ...] = ()
