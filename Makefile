@@ -3,6 +3,8 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+# Tests run in so many processes, a file in one of them. Most wait for processes, files and timers rather than compute.
+WORKERS ?= 2
 DEMO_MODEL ?= qwen2.5-coder-0.5b
 
 .PHONY: demo test test-all check lint types format setup clean
@@ -11,10 +13,10 @@ demo: $(VENV)/.ready-local  ## set-up, then examples x {oracle, nop}, then a rea
 	@DEMO_MODEL="$(DEMO_MODEL)" PATH="$(CURDIR)/$(BIN):$$PATH" bash examples/demo.sh
 
 test: check  ## lint, types, import rules and tests; slow ones are left to test-all
-	$(BIN)/python -m pytest -m "not slow" -q
+	$(BIN)/python -m pytest -m "not slow" -q -n $(WORKERS) --dist loadfile
 
-test-all: check $(VENV)/.ready-local  ## everything, real models and big chaos included
-	$(BIN)/python -m pytest -q
+test-all: test $(VENV)/.ready-local  ## everything, real models and big chaos included
+	$(BIN)/python -m pytest -m slow -q
 
 check: lint types
 

@@ -33,7 +33,7 @@ class LocalBox:
 
     async def exec(
         self, command: str | Sequence[str], *, cwd: str | None = None, env: Mapping[str, str] | None = None,
-        user: int = 0, timeout_s: float | None = None, stdin: bytes | None = None, stream: Stream | None = None,
+        user: int | None = None, timeout_s: float | None = None, stdin: bytes | None = None, stream: Stream | None = None,
         output_bytes: int | None = None,
     ) -> ExecResult:
         argv = ["bash", "-c", command] if isinstance(command, str) else list(command)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 
-from woodshed.errors import Cause, WoodshedError, boundary
+from woodshed.errors import Cause, EnvironmentFault, SandboxDied, WoodshedError, boundary
 from woodshed.interfaces import Acting, BlobSink, Emit, Governed, Harness, ModelClient, Sandbox, SandboxEngine, Verifier
 from woodshed.model import (
     Agent,
@@ -19,8 +20,12 @@ from woodshed.model import (
     StopReason,
     Task,
     Usage,
+    Valid,
     Verdict,
 )
+from woodshed.model.stepwise import combined, short_of
+from woodshed.verify.live import begin_step, captured, ready
+from woodshed.verify.stepping import begins, unbegun
 
 
 @dataclass(slots=True)
@@ -53,13 +58,16 @@ async def run_attempt(task: Task, agent: Agent, parts: Parts, *, seed: int) -> O
     (a limit, a refusal to finish), the work done so far is captured and verified. The agent's sandbox, in which nothing
     runs any more, is cleared away while the verifier works in its own; both are gone when this returns.
     """
-    progress = _Progress()
+    progress, task = _Progress(), task.lent(os.environ)
     try:
         async with _opened(task, agent, parts, progress) as sandbox, parts.slots:
-            changes = await _act(task, agent, sandbox, parts, seed, progress)
-            clearing = asyncio.create_task(sandbox.close())
-            verdict = await _verify(task, changes, parts, progress)
-            await clearing
+            if task.steps:
+                verdict = await _stepwise(task, agent, sandbox, parts, seed, progress)
+            else:
+                changes = await _act(task, agent, sandbox, parts, seed, progress)
+                clearing = asyncio.create_task(sandbox.close())
+                verdict = await _verify(task, changes, parts, progress)
+                await clearing
     except WoodshedError as fault:
         verdict = _invalid(fault, parts.emit)
     parts.emit(EventKind.VERDICT, verdict.to_json())
@@ -95,20 +103,51 @@ async def _act(
                 raise
             progress.stop = StopReason.WALL
         finally:
-            progress.usage = acting.usage
+            progress.usage = progress.usage.plus(acting.usage)
     parts.emit(EventKind.STATE, {"state": "acted", "stop": progress.stop.value})
     with _stage("capture", parts.emit, progress), boundary(Cause.ENVIRONMENT, "capturing changes", usage=True):
-        await sandbox.kill_all()
-        changes = await sandbox.changes(parts.blobs, roots=task.verifier.capture or (task.environment.workdir,))
+        changes = await captured(task, sandbox, parts.blobs)
     parts.emit(EventKind.CHANGES, changes.to_json())
     return changes
 
 
+async def _stepwise(
+    task: Task, agent: Agent, sandbox: Sandbox, parts: Parts, seed: int, progress: _Progress
+) -> Verdict:
+    """Each step is told, acted and judged after the one before, in one sandbox; what runs in it ends with a step."""
+    judged: dict[str, Valid] = {}
+    for index, step in enumerate(task.steps):
+        parts.emit(EventKind.STATE, {"state": "step", "step": step.name})
+        try:
+            with _stage("prepare", parts.emit, progress), boundary(Cause.ENVIRONMENT, f"beginning {step.name}"):
+                await begin_step(sandbox, step, task.environment, first=not index)
+        except EnvironmentFault as fault:
+            if not index or isinstance(fault, SandboxDied) or not await begins(task, index, parts.engine):
+                raise
+            judged[step.name] = unbegun(step, fault)
+            break
+        changes = await _act(task.at(index), agent, sandbox, parts, seed, progress)
+        verdict = await _verify(task.at(index), changes, parts, progress)
+        if not isinstance(verdict, Valid):
+            return verdict
+        judged[step.name] = verdict
+        parts.emit(EventKind.STATE, {"state": "step_judged", "step": step.name, "verdict": verdict.to_json()})
+        if (reason := short_of(verdict, step.min_reward)) is not None:
+            parts.emit(EventKind.NOTE, {"text": f"the steps after {step.name} are not reached: {reason}"})
+            break
+    return combined(judged, [step.name for step in task.steps], task.step_reward)
+
+
 @asynccontextmanager
 async def _opened(task: Task, agent: Agent, parts: Parts, progress: _Progress) -> AsyncIterator[Sandbox]:
-    policy = agent.policy_within(task.environment.limits)
+    policy = agent.policy_within(task.environment.limits, task.network)
     with _stage("prepare", parts.emit, progress), boundary(Cause.ENVIRONMENT, "opening the sandbox", usage=True):
         sandbox = await parts.engine.create(task.environment, policy)
+        try:
+            await ready(sandbox, task.environment)
+        except BaseException:
+            await sandbox.close()
+            raise
     if isinstance(sandbox, Governed):
         sandbox.on_decision(lambda decision: parts.emit(EventKind.POLICY, decision))
     try:

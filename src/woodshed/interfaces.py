@@ -188,7 +188,7 @@ class Sandbox(Protocol):
         *,
         cwd: str | None = None,
         env: Mapping[str, str] | None = None,
-        user: int = 0,
+        user: int | None = None,
         timeout_s: float | None = None,
         stdin: bytes | None = None,
         stream: Stream | None = None,
@@ -196,7 +196,8 @@ class Sandbox(Protocol):
     ) -> ExecResult:
         """Run to the end. A string goes to ``/bin/sh -c`` (bash when there is one); a sequence is an argv.
 
-        ``cwd`` defaults to the workdir; ``env`` adds to the sandbox's own. Returns when the command itself ended, even
+        ``cwd`` defaults to the workdir; ``env`` adds to the sandbox's own; without ``user`` it runs as the image's USER
+        (EnvironmentSpec.user), root where none is named. Returns when the command itself ended, even
         if a descendant keeps stdout open (it lives on in the background). At ``timeout_s`` its whole tree is killed.
         A command that cannot be found gives exit code 127 with the reason on stderr, as in a shell.
         """
@@ -207,7 +208,7 @@ class Sandbox(Protocol):
         *,
         cwd: str | None = None,
         env: Mapping[str, str] | None = None,
-        user: int = 0,
+        user: int | None = None,
         stdin: bool = False,
         stream: Stream | None = None,
     ) -> Process:
@@ -221,12 +222,12 @@ class Sandbox(Protocol):
         columns: int = 80,
         cwd: str | None = None,
         env: Mapping[str, str] | None = None,
-        user: int = 0,
+        user: int | None = None,
     ) -> Terminal:
         """Start a command (a login shell by default) on a terminal."""
 
     async def session(
-        self, *, cwd: str | None = None, env: Mapping[str, str] | None = None, user: int = 0
+        self, *, cwd: str | None = None, env: Mapping[str, str] | None = None, user: int | None = None
     ) -> Session:
         """A shell that stays."""
 

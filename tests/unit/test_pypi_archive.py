@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import io
 import os
@@ -252,7 +253,11 @@ def test_no_archive_reaches_outside_whatever_it_holds(steps: list[tuple[str, str
         except UsageError:
             assert not out.exists()
         for path in out.rglob("*") if out.exists() else ():
-            # A circle of links resolves to no place at all.
+            try:
+                path.stat()
+            except OSError as error:
+                if error.errno == errno.ELOOP:
+                    continue  # a circle leads to no place at all, and realpath() answers it with a made-up one
             assert Path(os.path.realpath(path)).is_relative_to(os.path.realpath(out))
         assert {path.name for path in base.iterdir()} <= {"a.tar.gz", "in"}
         assert {path.name for path in (base / "in").iterdir()} <= {"out"}

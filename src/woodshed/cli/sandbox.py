@@ -39,7 +39,8 @@ def _spec(image: str, requirement: list[str] | None, copy: list[str] | None, mem
             raise UsageError("no such file or folder", file=source, field="--copy", remedy="Check the path.")
         uploads.append(Upload(source=Path(source).absolute(), target=target))
     return EnvironmentSpec(
-        image=image, requirements=tuple(requirement or ()), uploads=tuple(uploads), limits=Limits(memory_mb=memory_mb)
+        image=image, workdir="", requirements=tuple(requirement or ()), uploads=tuple(uploads),
+        limits=Limits(memory_mb=memory_mb)
     )
 
 

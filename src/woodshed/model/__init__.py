@@ -17,16 +17,16 @@ from woodshed.model.event import Event, EventKind
 from woodshed.model.policy import Limits, SandboxPolicy
 from woodshed.model.record import Record
 from woodshed.model.snapshot import SnapshotManifest
-from woodshed.model.task import EnvironmentSpec, Framework, Task, Upload, VerifierSpec
+from woodshed.model.task import Collect, EnvironmentSpec, Framework, Healthcheck, Task, TaskStep, Upload, VerifierSpec
 from woodshed.model.toolcall import printable, read_object, written_call
 from woodshed.model.trajectory import Message, Observation, Step, ToolCall, Trajectory
 from woodshed.model.verdict import Assurance, Invalid, TestOutcome, Valid, Verdict
 
 __all__ = [
     "Agent", "AgentLimits", "Assurance", "Attempt", "AttemptState", "Calibration", "Change", "ChangeKind", "ChangeSet",
-    "CheckSpec", "EnvironmentSpec", "Event", "EventKind", "Framework", "Invalid", "Label", "Limits", "Measured",
-    "Message", "ModelSpec", "Observation", "Outcome", "Record", "Run", "RunSpec", "RunState", "Sampling",
-    "SandboxPolicy", "SnapshotManifest", "Step", "StopReason", "Survivor", "Task", "TestOutcome", "ToolCall",
-    "Trajectory", "Tries", "Upload", "Usage", "Valid", "Verdict", "VerifierSpec", "printable", "read_object",
-    "written_call",
+    "CheckSpec", "Collect", "EnvironmentSpec", "Event", "EventKind", "Framework", "Healthcheck", "Invalid", "Label",
+    "Limits", "Measured", "Message", "ModelSpec", "Observation", "Outcome", "Record", "Run", "RunSpec", "RunState",
+    "Sampling", "SandboxPolicy", "SnapshotManifest", "Step", "StopReason", "Survivor", "Task", "TaskStep",
+    "TestOutcome", "ToolCall", "Trajectory", "Tries", "Upload", "Usage", "Valid", "Verdict", "VerifierSpec",
+    "printable", "read_object", "written_call",
 ]

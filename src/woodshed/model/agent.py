@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from woodshed.model.network import NetworkPolicy
 from woodshed.model.policy import Limits, SandboxPolicy
 from woodshed.model.record import Record
 
@@ -50,13 +51,16 @@ class Agent(Record):
     policy: SandboxPolicy = Field(default=SandboxPolicy(), description="of its sandbox, beside the task's limits")
     dialect: str = Field(default="auto", description="auto | tools | text: how tool calls are written")
 
-    def policy_within(self, declared: Limits) -> SandboxPolicy:
+    def policy_within(self, declared: Limits, network: NetworkPolicy | None = None) -> SandboxPolicy:
         """What binds a sandbox of this agent at a task that declares these limits: the narrower of both.
+
+        Hosts that the task declares (``network``) are reached beside the agent's own; its own rule for one decides.
 
         But for ``wall_s``: :meth:`wall_within` ends the acting, and not the sandbox, whose work is still verified.
         """
         limits = declared.within(self.policy.limits).model_copy(update={"wall_s": None})
-        return self.policy.model_copy(update={"limits": limits})
+        bound = self.policy.model_copy(update={"limits": limits})
+        return bound.model_copy(update={"network": self.policy.network.beside(network)}) if network else bound
 
     def wall_within(self, timeout_s: float, declared: Limits) -> float:
         """Seconds this agent may act at a task of ``timeout_s`` that declares these limits."""

@@ -45,6 +45,11 @@ class Usage(Record):
     prompt_tokens: int = 0
     completion_tokens: int = 0
 
+    def plus(self, more: Usage) -> Usage:
+        """The sum of both."""
+        mine = self.model_dump()
+        return Usage(**{name: count + mine[name] for name, count in more.model_dump().items()})
+
 
 class Outcome(Record):
     """What one execution came to. ``stages_s`` is wall seconds by stage: prepare, act, capture, verify, close."""

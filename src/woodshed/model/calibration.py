@@ -78,9 +78,9 @@ class Calibration(Record):
 
     ``killed`` of ``variants`` judged wrong end states were failed; ``strength`` is their share, None where there were
     none. ``flake_rates`` has every test, and how often it disagreed with its own majority; ``flake_rate`` is the
-    highest. ``cheats`` tells which known attacks earned a reward. ``act_s`` and ``verify_s`` are 95th percentiles of the
-    reference, ``memory_mb`` is the peak of the verifier's sandbox. ``seal`` is the sha256 of all the rest: an edit
-    breaks it.
+    highest. ``cheats`` tells which known attacks earned a reward. ``act_s`` and ``verify_s`` are 95th percentiles of
+    the reference, ``memory_mb`` is the peak of the verifier's sandbox. ``seal`` is the sha256 of all the rest: an
+    edit breaks it.
     """
 
     version: int = CALIBRATION_VERSION

@@ -189,6 +189,11 @@ class NetworkPolicy(Record):
     def __bool__(self) -> bool:
         return bool(self.rules)
 
+    def beside(self, other: NetworkPolicy) -> NetworkPolicy:
+        """These rules, and those of ``other`` for hosts that none here names."""
+        named = {rule.host for rule in self.rules}
+        return self.model_copy(update={"rules": (*self.rules, *(r for r in other.rules if r.host not in named))})
+
     @property
     def ports(self) -> tuple[int, ...]:
         """What any rule is for, in order."""

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeVar
 
 from pydantic import Field
 
+from woodshed.model.network import NetworkPolicy
 from woodshed.model.policy import Limits
 from woodshed.model.record import Record
+
+HOST_VALUE = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*\}")
+"""The value of a variable that is to be the host's."""
 
 
 class Upload(Record):
@@ -23,22 +29,47 @@ class Upload(Record):
     read_only: bool = False
 
 
+class Healthcheck(Record):
+    """A command that says, by exit status 0, that the world is ready. Asked until it does, or failed too often.
+
+    Failures count after ``start_period_s`` seconds; ``retries`` of them in a row are too many.
+    """
+
+    command: str
+    interval_s: float = Field(default=5.0, ge=0)
+    timeout_s: float = Field(default=30.0, gt=0)
+    start_period_s: float = Field(default=0.0, ge=0)
+    start_interval_s: float = Field(default=5.0, ge=0)
+    retries: int = Field(default=3, gt=0)
+
+
+class Collect(Record):
+    """A command run in the agent's sandbox once it stopped, before anything is ended: live state becomes files."""
+
+    command: str
+    timeout_s: float = Field(default=60.0, gt=0)
+    user: int | None = Field(default=None, description="None: as commands run there")
+
+
 class EnvironmentSpec(Record):
     """The declared world of an attempt, before anything runs.
 
     ``image`` is ``host`` (the host's /usr, read-only), ``dir:PATH`` (an unpacked root directory), ``oci:PATH[:TAG]``
     (an OCI layout), ``archive:PATH[:TAG]`` (of ``docker save``), ``dockerfile:PATH``, or the name of an image.
     ``requirements`` are pip requirement strings that enter as one content-addressed read-only layer; ``uploads`` are
-    files that stand there at the start, owned by the sandbox's root.
+    files that stand there at the start, owned by the sandbox's root. ``workdir`` may be empty: then the image's own.
+    ``user`` is as whom commands run, ``USER[:GROUP]`` by the image's own names; empty: as the image says.
     """
 
     image: str = "host"
     workdir: str = "/workspace"
+    user: str = ""
     requirements: tuple[str, ...] = ()
     uploads: tuple[Upload, ...] = ()
     env: dict[str, str] = {}
     setup: str | None = Field(default=None, description="shell command run once as root when the sandbox opens")
     setup_timeout_s: float = Field(default=600.0, gt=0)
+    healthcheck: Healthcheck | None = None
     limits: Limits = Limits()
 
 
@@ -58,9 +89,18 @@ class VerifierSpec(Record):
     ``protected`` are glob patterns relative to the workdir, on top of the built-in ones. ``capture`` are absolute
     paths whose changes the verifier sees; default: the workdir and the task's artifacts. ``rewards`` maps a reward's
     name to the expected tests that must all pass for it to be 1.0 (else 0.0); ``total`` needs every expected test.
+
+    ``environment`` is a world of the verifier's own: what crosses over is then the ``capture`` alone, whole and not as
+    changes. ``common_tests`` stand at /tests below ``tests``. ``user`` runs test.sh; empty: root.
     """
 
     tests: Path
+    common_tests: Path | None = None
+    environment: EnvironmentSpec | None = None
+    network: NetworkPolicy = NetworkPolicy()
+    user: str = ""
+    collect: tuple[Collect, ...] = ()
+    left_out: dict[str, tuple[str, ...]] = Field(default={}, description="captured path → patterns; own world only")
     timeout_s: float = Field(default=600.0, gt=0)
     env: dict[str, str] = {}
     framework: Framework | None = None
@@ -70,8 +110,30 @@ class VerifierSpec(Record):
     rewards: dict[str, tuple[str, ...]] = {}
 
 
+class TaskStep(Record):
+    """A part of a task of several steps: told, worked on and judged after the one before it, in the same sandbox.
+
+    ``workdir`` holds files that are put into the working folder first; ``setup`` says that its setup.sh is then run.
+    The steps after it are not reached unless it has at least ``min_reward`` of each reward named there.
+    """
+
+    name: str
+    instruction: str
+    workdir: Path | None = None
+    setup: bool = False
+    healthcheck: Healthcheck | None = None
+    verifier: VerifierSpec
+    solution: Path | None = None
+    agent_timeout_s: float = Field(default=600.0, gt=0)
+    min_reward: dict[str, float] = {}
+
+
 class Task(Record):
-    """The work to solve: instruction, environment, verifier, limits. ``digest`` covers every file of its folder."""
+    """The work to solve: instruction, environment, verifier, limits. ``digest`` covers every file of its folder.
+
+    With ``steps`` an attempt works on each of :meth:`at`; its reward is their ``mean``, or the ``final`` one's.
+    ``instruction``, ``verifier`` and ``solution`` are then the last step's. ``network`` is what the agent may reach.
+    """
 
     id: str = Field(description="unique in a run: the folder's name, or org/name")
     group: str = Field(default="", description="the set it came from; closing tables group by it")
@@ -84,3 +146,57 @@ class Task(Record):
     solution_env: dict[str, str] = {}
     agent_timeout_s: float = Field(default=600.0, gt=0)
     metadata: dict[str, Any] = {}
+    network: NetworkPolicy = NetworkPolicy()
+    steps: tuple[TaskStep, ...] = ()
+    step_reward: Literal["mean", "final"] = "mean"
+
+    @property
+    def judged_in(self) -> EnvironmentSpec:
+        """The world in which the end state is judged."""
+        return self.verifier.environment or self.environment
+
+    def at(self, index: int) -> Task:
+        """The task of one step: its world has the files of this step and those before it."""
+        step = self.steps[index]
+        brought = tuple(Upload(source=earlier.workdir, target=self.environment.workdir)
+                        for earlier in self.steps[: index + 1] if earlier.workdir is not None)
+        world = self.environment.model_copy(update={"uploads": (*self.environment.uploads, *brought)})
+        return self.model_copy(update={
+            "environment": world, "instruction": step.instruction, "verifier": step.verifier, "steps": (),
+            "solution": step.solution, "agent_timeout_s": step.agent_timeout_s,
+        })
+
+    def lent(self, values: Mapping[str, str]) -> Task:
+        """This task with ``values`` (the host's variables) in the place of ``${NAME}``; itself where it has none.
+
+        The loader leaves that only where the operator lends the variable (setting ``task_env``). What this gives is
+        for a sandbox, never for a record. Raises KeyError.
+        """
+        if not any("${" in text for text in self._declared_values()):
+            return self
+        steps = [one.model_copy(update={"verifier": _lent(one.verifier, values)}) for one in self.steps]
+        changed = {"environment": _lent(self.environment, values), "verifier": _lent(self.verifier, values),
+                   "solution_env": _values(self.solution_env, values), "steps": tuple(steps)}
+        return self.model_copy(update=changed)
+
+    def _declared_values(self) -> Iterator[str]:
+        yield from self.environment.env.values()
+        yield from self.solution_env.values()
+        for verifier in (self.verifier, *(step.verifier for step in self.steps)):
+            yield from verifier.env.values()
+            if verifier.environment is not None:
+                yield from verifier.environment.env.values()
+
+
+_Spec = TypeVar("_Spec", EnvironmentSpec, VerifierSpec)
+
+
+def _lent(spec: _Spec, values: Mapping[str, str]) -> _Spec:
+    changed: dict[str, Any] = {"env": _values(spec.env, values)}
+    if isinstance(spec, VerifierSpec) and spec.environment is not None:
+        changed["environment"] = _lent(spec.environment, values)
+    return spec.model_copy(update=changed)
+
+
+def _values(env: Mapping[str, str], values: Mapping[str, str]) -> dict[str, str]:
+    return {name: values[text[2:-1]] if HOST_VALUE.fullmatch(text) else text for name, text in env.items()}

@@ -59,6 +59,7 @@ class Declared:
         return EnvironmentSpec(
             image=self.chosen.image,
             workdir=workdir,
+            user=self.user(),
             requirements=self.requirements(),
             uploads=() if workspace is None else (Upload(source=workspace, target=workdir),),
             env=self.variables("environment.env", table.env),
@@ -89,6 +90,10 @@ class Declared:
         """Absolute and normalised; never a place that is ours or the kernel's."""
         value = self.config.environment.workdir or self.chosen.workdir or WORKDIR
         return self._absolute("environment.workdir", value)
+
+    def user(self) -> str:
+        """As whom the agent acts; empty for the image's own USER. Others than root are refused before."""
+        return "" if self.config.agent.user is None else "root"
 
     def _absolute(self, field: str, value: str, base: str | None = None) -> str:
         path = posixpath.normpath(posixpath.join(base, value) if base else value)

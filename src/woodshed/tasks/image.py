@@ -40,17 +40,18 @@ class Chosen:
 
 def chosen(config: TaskFile, folder: Path, fail: Fail, apart: Apart) -> Chosen:
     """The image of the task in ``folder``. Raises UsageError."""
-    value = config.woodshed.image
+    value, file = config.woodshed.image, folder / "environment" / "Dockerfile"
     if value is not None:
         return _ours(value, folder, fail, apart)
     if (name := config.environment.docker_image) is not None:
         if not _NAME.fullmatch(name):
             fail("environment.docker_image", f"{name!r} is no name of an image", "Write it as in python:3.12-slim.")
-        if config.environment.workdir is None:
+        # Harbor's tasks name the image that was built of the Dockerfile beside: its WORKDIR is the image's.
+        workdir = _workdir_of(file) if file.is_file() and config.environment.workdir is None else ""
+        if config.environment.workdir is None and not workdir:
             fail("environment.workdir", "only the image knows its working folder, and it is not looked into here",
                  _NO_WORKDIR)
-        return Chosen(f"docker://{name}", brings=True)
-    file = folder / "environment" / "Dockerfile"
+        return Chosen(f"docker://{name}", workdir, brings=True)
     if not file.exists():
         return Chosen("host")
     return _dockerfile(file, "environment/Dockerfile", apart, config.environment.workdir is not None, fail)
@@ -92,6 +93,14 @@ def _file(kind: str, rest: str, folder: Path, fail: Fail, apart: Apart) -> str:
     real, tag = (folder / ":".join(parts[:count])).resolve(), ":".join(parts[count:])
     apart("woodshed.image", real)
     return f"{kind}:{real}:{tag}" if tag else f"{kind}:{real}"
+
+
+def _workdir_of(file: Path) -> str:
+    """The last WORKDIR of a Dockerfile that is not built; empty where it tells none."""
+    try:
+        return dockerfile.workdir(dockerfile.read(file.read_bytes().decode(), file)) or ""
+    except (UsageError, UnicodeDecodeError):
+        return ""
 
 
 def _dockerfile(file: Path, field: str, apart: Apart, has_workdir: bool, fail: Fail) -> Chosen:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from woodshed.model import ChangeSet
 from woodshed.verify.judge import Demands, Facts, Found, judge
+from woodshed.verify.live import captured, ready
 from woodshed.verify.run import Case, policy_of, restorable, run, with_folder
 
 SOLUTION = "/solution"
@@ -15,7 +16,7 @@ async def control_run(case: Case) -> str | None:
 
     Otherwise what is wrong, for people. Raises what the engine raises.
     """
-    changes = await _reference(case)
+    changes = await reference_changes(case)
     if isinstance(changes, str):
         return changes
     work = await restorable(case, changes)
@@ -41,18 +42,20 @@ def _start_fault(facts: Facts, demands: Demands) -> str | None:
     return f"the untouched start gets {', '.join(odd)}" if odd else None
 
 
-async def _reference(case: Case) -> ChangeSet | str:
+async def reference_changes(case: Case) -> ChangeSet | str:
     """What the reference solution changes (nothing where there is none), or why it does not come to an end."""
     task = case.task
     if task.solution is None:
         return ChangeSet()
-    sandbox = await case.engine.create(with_folder(task.environment, task.solution, SOLUTION), policy_of(task))
+    policy = policy_of(task).model_copy(update={"limits": task.environment.limits.model_copy(update={"wall_s": None}),
+                                                "network": task.network})
+    sandbox = await case.engine.create(with_folder(task.environment, task.solution, SOLUTION), policy)
     try:
+        await ready(sandbox, task.environment)
         result = await sandbox.exec(["bash", f"{SOLUTION}/solve.sh"], cwd=task.environment.workdir,
                                     env=task.solution_env, timeout_s=task.agent_timeout_s)
         if result.timed_out:
             return f"the reference did not end within {task.agent_timeout_s:.0f} s"
-        await sandbox.kill_all()
-        return await sandbox.changes(case.blobs, roots=task.verifier.capture or (task.environment.workdir,))
+        return await captured(task, sandbox, case.blobs)
     finally:
         await sandbox.close()

@@ -84,8 +84,8 @@ class Rules:
     @classmethod
     def of(cls, task: Task, existed: Callable[[str], bool]) -> Rules:
         """The rules of ``task``: its patterns, its capture roots (default: the workdir), its PYTHONPATH."""
-        workdir = normpath(task.environment.workdir)
-        paths = (task.environment.env.get("PYTHONPATH", ""), task.verifier.env.get("PYTHONPATH", ""))
+        workdir = normpath(task.judged_in.workdir)
+        paths = (task.judged_in.env.get("PYTHONPATH", ""), task.verifier.env.get("PYTHONPATH", ""))
         declared = [entry for value in paths for entry in value.split(":") if entry.startswith("/")]
         roots = dict.fromkeys(normpath(root) for root in (workdir, f"{workdir}/src", f"{workdir}/lib", *declared))
         capture = tuple(normpath(root) for root in task.verifier.capture) or (workdir,)

@@ -16,6 +16,7 @@ from woodshed.verify.canary import framework_of, make_canary
 from woodshed.verify.filter import Filtered, filtered
 from woodshed.verify.judge import Demands, Facts, Found, would_pass
 from woodshed.verify.laid import Laid
+from woodshed.verify.live import ready
 from woodshed.verify.poison import Poison
 from woodshed.verify.protect import Rules
 from woodshed.verify.reports import (
@@ -79,7 +80,7 @@ class Case:
 
 async def restorable(case: Case, changes: ChangeSet) -> Filtered:
     """What of ``changes`` a run may restore. Raises VerifierFault for a protected pattern that is none."""
-    start = Start.of(case.task.environment)
+    start = Start.of(case.task.judged_in)
     try:
         rules = Rules.of(case.task, start.exists)
     except ValueError as error:
@@ -96,13 +97,16 @@ async def run(case: Case, changes: ChangeSet, poison: Poison | None = None) -> R
     framework = framework_of(task.verifier) if expected else None
     canary = make_canary(framework, expected) if framework is not None else None
     demands = Demands(expected, task.verifier.rewards, canary.name if canary else "")
-    spec = with_folder(task.environment, task.verifier.tests, TESTS)
+    spec = _world(task)
     hidden = {canary.file: canary.content} if canary else {}
     hidden |= poison.files if poison else {}
     laid = Laid(case.blobs, {_MARK: b"", **{f"{TESTS}/{name}": content for name, content in hidden.items()}})
     sandbox = await case.engine.create(spec, policy_of(task), restore=(laid.before(changes), laid))
     try:
-        result = await sandbox.exec(["bash", f"{TESTS}/test.sh"], cwd=task.environment.workdir,
+        if spec.user or spec.healthcheck is not None:
+            await _prepare(sandbox, spec)
+        # As root, whatever USER of the image, unless the verifier names its own: it writes to /logs/verifier.
+        result = await sandbox.exec(["bash", f"{TESTS}/test.sh"], cwd=spec.workdir, user=None if spec.user else 0,
                                     env=task.verifier.env, timeout_s=task.verifier.timeout_s)
         # What still runs could rewrite the report between two reads.
         await sandbox.kill_all()
@@ -116,6 +120,24 @@ async def run(case: Case, changes: ChangeSet, poison: Poison | None = None) -> R
     return Ran(facts, demands, output, sandbox.image_digest, memory_bytes)
 
 
+def _world(task: Task) -> EnvironmentSpec:
+    """Where ``task`` is judged, with its hidden tests. The health check of the agent's world is not this one's."""
+    spec, verifier = task.judged_in, task.verifier
+    if spec.user or verifier.user or (spec.healthcheck and verifier.environment is None):
+        check = None if verifier.environment is None else spec.healthcheck
+        spec = spec.model_copy(update={"user": verifier.user, "healthcheck": check})
+    if verifier.common_tests is not None:
+        spec = with_folder(spec, verifier.common_tests, TESTS)
+    return with_folder(spec, verifier.tests, TESTS)
+
+
+async def _prepare(sandbox: Sandbox, spec: EnvironmentSpec) -> None:
+    """The verifier's own user can write its report, and the health check of its own world succeeded."""
+    if spec.user:
+        await sandbox.exec(["chown", "-R", spec.user, LOGS], user=0)
+    await ready(sandbox, spec)
+
+
 def with_folder(environment: EnvironmentSpec, source: Path, target: str) -> EnvironmentSpec:
     """The task's world plus one more folder."""
     uploads = (*environment.uploads, Upload(source=source, target=target))
@@ -123,8 +145,9 @@ def with_folder(environment: EnvironmentSpec, source: Path, target: str) -> Envi
 
 
 def policy_of(task: Task) -> SandboxPolicy:
-    """No network, and the limits the task declares; of its time, the verifier's own bound decides."""
-    return SandboxPolicy(limits=task.environment.limits.model_copy(update={"wall_s": None}))
+    """The network and limits the task declares (none, if it is silent); of its time, the verifier's bound decides."""
+    limits = task.judged_in.limits.model_copy(update={"wall_s": None})
+    return SandboxPolicy(limits=limits, network=task.verifier.network)
 
 
 async def _facts(sandbox: Sandbox, result: ExecResult, framework: Framework | None) -> Facts:
@@ -195,7 +218,8 @@ async def _rewritten(sandbox: Sandbox, task: Task, written: dict[str, bytes]) ->
 
     A flood of new files that would hide it counts as such a change.
     """
-    start = Start(((task.verifier.tests, TESTS),))
+    common = task.verifier.common_tests
+    start = Start((*(() if common is None else ((common, TESTS),)), (task.verifier.tests, TESTS)))
     found = []
     changes = await sandbox.changes(_Sums(), roots=(TESTS,))
     if changes.over_limit is not None:

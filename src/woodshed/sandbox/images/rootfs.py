@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from woodshed.sandbox.images.account import Account
+
 
 @dataclass(frozen=True, slots=True)
 class Bind:
@@ -21,9 +23,10 @@ class Rootfs:
 
     ``digest`` is ``sha256:`` and hex, and covers every lower layer and the identity of what is bound. ``lowers`` are
     overlay lower directories, topmost first. ``env`` is the image's own environment: an EnvironmentSpec adds to it.
-    ``shell`` is ``/bin/bash`` where there is one, else ``/bin/sh``. ``workdir`` and ``user`` are the image's own; what
-    a task says wins. ``own_tmp``: /tmp and /run are the image's, on disk, for images have files there. ``building``: it
-    is for a step of a Dockerfile.
+    ``shell`` is ``/bin/bash`` where there is one, else ``/bin/sh``. ``workdir`` is where a sandbox works whose task
+    does not say otherwise. ``account`` is who commands are by USER of the image or of the task; None where that is
+    root. ``own_tmp``: /tmp and /run are the image's, on disk, for images have files there. ``building``: it is for a
+    step of a Dockerfile.
     """
 
     digest: str
@@ -31,7 +34,7 @@ class Rootfs:
     binds: tuple[Bind, ...]
     env: Mapping[str, str]
     shell: str
-    workdir: str = "/"
-    user: str = ""
+    workdir: str = "/workspace"
+    account: Account | None = None
     own_tmp: bool = False
     building: bool = False

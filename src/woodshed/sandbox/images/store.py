@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 import stat
 import threading
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
-from woodshed.errors import Cause, ImageFault, Unsupported, boundary
+from woodshed.errors import Cause, ImageFault, Unsupported, UsageError, boundary
 from woodshed.model import EnvironmentSpec
 from woodshed.sandbox.images import container, directory, host, pip, tree, unpack, upload, venv
+from woodshed.sandbox.images.account import Account, of_layers
 from woodshed.sandbox.images.build import Builder, build_wheel
 from woodshed.sandbox.images.crossing import Crossing
 from woodshed.sandbox.images.kinds import BUILDING, Containers
@@ -29,6 +30,7 @@ FORMAT = "1"
 
 _TOOLS = ("pip", "pytest")
 _MOST_BUILDS = 50
+_ROOTS = ("HOME", "USER")
 _Root = tuple[tuple[Path, ...], tuple[Bind, ...], str]
 """Lower layers, binds, and the identity of what is not a layer of ours."""
 _Base = tuple[_Root, tree.Plan, Rootfs]
@@ -59,7 +61,7 @@ class Images:
         Raises UsageError for a bad declaration, ImageFault and EnvironmentFault for what could not be made,
         Unsupported for requirements with another image than ``host``.
         """
-        wanted = (spec.image, spec.requirements, spec.uploads)
+        wanted = (spec.image, spec.requirements, spec.uploads, spec.user)
         if ready := self._ready.get(wanted):
             return ready
         with self._guard:
@@ -87,26 +89,31 @@ class Images:
         if plan:
             lowers = (self._layer(_like(plan, View(lowers))), *lowers)
         names = [layer.name for layer in lowers if layer.parent == self.layers.root]
-        digest = "sha256:" + key(FORMAT, like.digest, identity, *names)
+        acting = [repr(like.account)] if like.account else []
+        digest = "sha256:" + key(FORMAT, like.digest, identity, *names, *acting)
         return replace(like, digest=digest, lowers=lowers, binds=binds)
 
     def _base(self, spec: EnvironmentSpec) -> _Base:
         if spec.image == "host":
             host_root = self._host(parse(spec.requirements))
-            return host_root, {}, Rootfs("host", (), (), MappingProxyType(host.ENV), host.shell())
+            account = _account(spec.user, host_root[0])
+            like = Rootfs("host", (), (), _ours(host.ENV, account), host.shell(), account=account)
+            return host_root, {}, like
         if spec.image.startswith("dir:"):
             path = directory.root_of(spec.image, self._home)
             root = ((path,), (), directory.manifest(path))
-            like = Rootfs("dir", (), (), MappingProxyType(directory.ENV), directory.shell(path))
+            account = _account(spec.user, (path,))
+            like = Rootfs("dir", (), (), _ours(directory.ENV, account), directory.shell(path), account=account)
             return root, directory.missing(path), like
         if spec.image == unpack.EMPTY:
             like = Rootfs("scratch", (), (), MappingProxyType(directory.ENV), "/bin/sh", own_tmp=True)
             return ((), (), ""), container.mount_points(()), like
-        image = self.containers.get(spec.image)
+        image, building = self.containers.get(spec.image), spec.image.startswith(BUILDING)
         lowers = tuple(self.layers.path(layer) for layer in image.layers)
-        env = MappingProxyType({**directory.ENV, **image.config.env})
-        like = Rootfs("container", (), (), env, container.shell(lowers), image.config.workdir, image.config.user,
-                      own_tmp=True, building=spec.image.startswith(BUILDING))
+        account = _account(spec.user or image.config.user, lowers, building)
+        env = MappingProxyType({**_ours(directory.ENV, account), **image.config.env})
+        like = Rootfs("container", (), (), env, container.shell(lowers), image.config.workdir, account, own_tmp=True,
+                      building=building)
         return (lowers, (), key(FORMAT, repr(sorted(env.items())))), container.mount_points(lowers), like
 
     def _layer(self, plan: tree.Plan) -> Path:
@@ -201,6 +208,23 @@ class Images:
     def _prepare_tools(self, requirements: tuple[str, ...]) -> None:
         """Have the layer of build tools ready, of wheels only: a build's tools are never built themselves."""
         self._venv(self._interpreter(), parse(requirements, field="build-system.requires"), wheels_only=True)
+
+
+def _account(user: str, lowers: Sequence[Path], building: bool = False) -> Account | None:
+    """Who commands are; None for root, which every sandbox has. Raises ImageFault, or UsageError for a build."""
+    try:
+        found = of_layers(user, View(lowers)) if user else None
+    except UsageError as error:
+        if building:
+            raise
+        raise ImageFault(f"USER {user[:80]}: {error.message}") from error
+    return None if found is None or found.is_root else found
+
+
+def _ours(env: Mapping[str, str], account: Account | None) -> Mapping[str, str]:
+    """Variables that no image declared: HOME and USER among them are root's alone."""
+    kept = env.items() if account is None else ((name, text) for name, text in env.items() if name not in _ROOTS)
+    return MappingProxyType(dict(kept))
 
 
 def _like(plan: tree.Plan, view: View) -> tree.Plan:

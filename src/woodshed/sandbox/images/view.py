@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
 from woodshed.errors import UsageError
@@ -55,6 +56,21 @@ class View:
         """Whether ``path`` leads to a regular file."""
         info = self.stat(path)
         return info is not None and stat.S_ISREG(info.st_mode)
+
+    def read(self, path: str, most: int) -> bytes | None:
+        """The first ``most`` bytes of the regular file that ``path`` leads to; None where there is none."""
+        parts = PurePosixPath(self.land(path)).parts[1:]
+        info = self._below.find(parts)
+        if info is None or not stat.S_ISREG(info.st_mode):
+            return None
+        for lower in self._lowers:
+            place = lower.joinpath(*parts)
+            with suppress(OSError):
+                seen = os.lstat(place)  # before it is opened: a layer's links may lead to devices of this machine
+                if (seen.st_dev, seen.st_ino) == (info.st_dev, info.st_ino):
+                    with open(os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:  # noqa: PTH123
+                        return file.read(most)
+        return None
 
     def _link(self, path: PurePosixPath) -> str | None:
         """The target of the link at ``path``, of which the parents are no links."""

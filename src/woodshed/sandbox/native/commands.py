@@ -63,7 +63,7 @@ class Commands:
         *,
         cwd: str | None = None,
         env: Mapping[str, str] | None = None,
-        user: int = 0,
+        user: int | None = None,
         timeout_s: float | None = None,
         stdin: bytes | None = None,
         stream: Stream | None = None,
@@ -169,7 +169,7 @@ class Commands:
         *,
         cwd: str | None = None,
         env: Mapping[str, str] | None = None,
-        user: int = 0,
+        user: int | None = None,
         stdin: bool = False,
         stream: Stream | None = None,
     ) -> NativeProcess:
@@ -225,7 +225,7 @@ class Commands:
         columns: int = 80,
         cwd: str | None = None,
         env: Mapping[str, str] | None = None,
-        user: int = 0,
+        user: int | None = None,
     ) -> NativeTerminal:
         """Start a command (a login shell by default) on a terminal of its own, made inside the sandbox.
 
@@ -277,18 +277,21 @@ class Commands:
         await self.link.end({"op": "kill_all"})
 
     def message(
-        self, command: str | Sequence[str], cwd: str | None, env: Mapping[str, str] | None, user: int
+        self, command: str | Sequence[str], cwd: str | None, env: Mapping[str, str] | None, user: int | None
     ) -> wire.Message:
-        """What starts ``command``, but for its id. Raises Unsupported."""
+        """What starts ``command``, but for its id. ``user`` None: as the image says. Raises Unsupported."""
+        account = self.world.account if user is None else None
         if user and not self.world.privileged:
             raise Unsupported("users: a native sandbox of an ordinary user has only its user 0")
         argv = [self.world.shell, "-c", command] if isinstance(command, str) else list(command)
         if not argv:
             raise ValueError("an empty command")
-        return {
-            "op": "exec", "argv": argv, "cwd": self.world.path(cwd or "."), "user": user,
-            "env": {**self.world.env, **env} if env else self.world.env,
-        }
+        message = wire.Message(op="exec", argv=argv, cwd=self.world.path(cwd or "."), user=user or 0,
+                               env={**self.world.env, **env} if env else self.world.env)
+        if account is not None:
+            message |= {"user": account.uid, "group": account.gid, "groups": account.groups,
+                        "env": {**self.world.env, **account.env, **(env or {})}}
+        return message
 
 
 class _Following:

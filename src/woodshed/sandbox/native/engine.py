@@ -106,6 +106,7 @@ class NativeEngine:
         """Nothing starts before the first ``create``. ``images`` prepares root file systems; by default our own."""
         self._home, self._instance, self._images = home.absolute(), instance, images
         self._privileged = privileged()
+        self._own_images: Images | None = None
         self._opening: asyncio.Task[_Opened] | None = None
         self._closing: asyncio.Task[None] | None = None
         self._boxes: dict[str, NativeSandbox] = {}
@@ -183,7 +184,7 @@ class NativeEngine:
     async def _prepare(self, opened: _Opened, spec: EnvironmentSpec) -> Root:
         loop = asyncio.get_running_loop()
         if self._images is None:
-            self._images = Images(  # source distributions are built in boxes of ours
+            self._images = self._own_images = Images(  # source distributions are built in boxes of ours
                 self._home, lambda job: asyncio.run_coroutine_threadsafe(run_build(self, job), loop).result(),
                 Crossing(self, loop))  # and layers are unpacked in them
         image = await in_own_thread(self._images.prepare, spec)
@@ -195,7 +196,7 @@ class NativeEngine:
         box = await self._create(opened, root, spec, SandboxPolicy(limits=spec.limits), None)
         try:
             try:
-                result = await box.exec(command, timeout_s=spec.setup_timeout_s)
+                result = await box.exec(command, user=0, timeout_s=spec.setup_timeout_s)
             except SandboxDied as error:
                 raise EnvironmentFault(f"the setup command ended its sandbox: {error}") from error
             if result.exit_code:
@@ -216,6 +217,10 @@ class NativeEngine:
         self, opened: _Opened, root: Root, spec: EnvironmentSpec, policy: SandboxPolicy,
         restore: tuple[ChangeSet, BlobSink] | None, layers: tuple[Layer, ...] = (),
     ) -> NativeSandbox:
+        workdir = roots.workdir(spec, root.image)
+        acting = roots.acting(spec, policy, root.image, self._privileged)
+        if not spec.workdir:
+            policies.check(policy, workdir)
         self._made += 1
         name = str(self._made)
         hold = _Hold(opened, opened.place.path / name, stack=Stack(layers))
@@ -237,9 +242,9 @@ class NativeEngine:
             raise
         world = World(
             id=f"{opened.place.instance}-{name}", image_digest=root.digest, folder=hold.folder, lowers=root.lowers,
-            shell=policies.shell(policy, root.image.shell), workdir=spec.workdir,
+            shell=policies.shell(policy, root.image.shell), workdir=workdir,
             env=_environment(policy, {**_ENV, **root.image.env, **spec.env}, hold.network), policy=policy,
-            groups=hold.groups, privileged=self._privileged, stack=hold.stack,
+            groups=hold.groups, privileged=self._privileged, account=acting, stack=hold.stack,
         )
         snapshots = Snapshots(world, opened.server, opened.shelf, Start(root, spec))
         box = self._boxes[world.id] = NativeSandbox(world, ours, snapshots, self._gone(world.id, hold))
@@ -334,6 +339,8 @@ class NativeEngine:
             opened.control.close(opened.place.instance)
             await asyncio.to_thread(opened.place.close)
             opened.ids.close()
+        if self._own_images is not None:
+            await asyncio.to_thread(self._own_images.close)
 
 
 async def _restore(changes: ChangeSet, blobs: BlobSink, upper: Path, lowers: Sequence[Path]) -> None:

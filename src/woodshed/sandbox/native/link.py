@@ -30,6 +30,16 @@ _PATIENCE_S = 3.0
 
 
 @dataclass(frozen=True, slots=True)
+class Acting:
+    """Another user than root: numbers, supplementary groups, and the variables that go with it."""
+
+    uid: int
+    gid: int
+    groups: tuple[int, ...]
+    env: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
 class World:
     """What a box was made of and may do; the same for its whole life."""
 
@@ -43,6 +53,8 @@ class World:
     policy: SandboxPolicy
     groups: Groups
     privileged: bool
+    account: Acting | None = None
+    """Who commands are unless they say; None for root."""
     stack: Stack = field(default_factory=Stack)
     """What lies between ``lowers``, the image, and the box's own directory."""
 

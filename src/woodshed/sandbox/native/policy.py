@@ -28,7 +28,7 @@ def check(policy: SandboxPolicy, workdir: str) -> None:
         if programs.loads(name):
             raise UsageError(f"{name!r} is a loader, which runs any program", field="commands.allow",
                              remedy="Allow the programs themselves; each brings its loader along.")
-    if policy.directories and access_of(posixpath.normpath(workdir), policy.directories) == "hidden":
+    if workdir and policy.directories and access_of(posixpath.normpath(workdir), policy.directories) == "hidden":
         raise UsageError(f"the working directory {workdir} is hidden", field="directories",
                          remedy="Hide something else, or let a longer rule read or write the working directory.")
     if policy.commands.allow is not None and not syscalls.landlock_abi():

@@ -11,8 +11,9 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Protocol
 
-from woodshed.errors import EnvironmentFault
-from woodshed.model import EnvironmentSpec
+from woodshed.errors import EnvironmentFault, Unsupported
+from woodshed.model import EnvironmentSpec, SandboxPolicy
+from woodshed.sandbox.native.link import Acting
 
 
 class Bound(Protocol):
@@ -67,6 +68,31 @@ class Root:
     image: Prepared
 
 
+def workdir(spec: EnvironmentSpec, image: Prepared) -> str:
+    """Where its sandboxes work: as the task says, else as the image does."""
+    return spec.workdir or getattr(image, "workdir", "/workspace")
+
+
+def acting(spec: EnvironmentSpec, policy: SandboxPolicy, image: Prepared, privileged: bool) -> Acting | None:
+    """Who commands are by USER of the image or the task; None for root. Raises Unsupported where there is root alone.
+
+    HOME and USER go with it, unless image, task or policy say what they are.
+    """
+    account = getattr(image, "account", None)
+    if account is None:
+        return None
+    if not privileged:
+        if getattr(image, "building", False):
+            return None  # RUN: every owner seems to be set, and everything is root's
+        raise Unsupported(f"users: commands are to run as {account.name or account.uid} (USER of the image, or the "
+                          "task's), and a sandbox of an ordinary user has its root alone. Run Woodshed as root, or say "
+                          "user = \"root\" under [agent]")
+    told = {"HOME": account.home, **({"USER": account.name} if account.name else {})}
+    decided = {**image.env, **spec.env, **policy.env, **dict.fromkeys(policy.env_drop)}
+    return Acting(account.uid, account.gid, account.groups,
+                  {name: value for name, value in told.items() if name not in decided})
+
+
 def traits(image: Prepared, privileged: bool) -> dict[str, Any]:
     """What else of an image decides how its boxes are made; images that do not say have none of it."""
     building = getattr(image, "building", False) and not privileged
@@ -76,7 +102,7 @@ def traits(image: Prepared, privileged: bool) -> dict[str, Any]:
 def key(spec: EnvironmentSpec) -> object:
     """Equal for specs whose sandboxes start with the same files."""
     setup = spec.setup and (spec.workdir, spec.setup, tuple(sorted(spec.env.items())))
-    return spec.image, spec.requirements, spec.uploads, setup
+    return spec.image, spec.requirements, spec.uploads, spec.user, setup
 
 
 class _Threads:

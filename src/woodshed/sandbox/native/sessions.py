@@ -37,7 +37,7 @@ _ENDED = b"woodshed: the shell did not give up its command and was ended; the ne
 class _Shell:
     """One shell and its descriptors: ``say`` something, and its ``reports`` and ends come as futures."""
 
-    def __init__(self, commands: Commands, cwd: str, env: Mapping[str, str] | None, user: int) -> None:
+    def __init__(self, commands: Commands, cwd: str, env: Mapping[str, str] | None, user: int | None) -> None:
         """Raises SandboxDied, EnvironmentFault, Unsupported."""
         world = commands.world
         self._commands, self._loop = commands, commands.loop
@@ -232,7 +232,7 @@ class NativeSession:
     leaves the shell (``exit``, ``exec``, a failure under ``set -e``) ends with the shell's own exit code.
     """
 
-    def __init__(self, commands: Commands, cwd: str, env: Mapping[str, str] | None, user: int) -> None:
+    def __init__(self, commands: Commands, cwd: str, env: Mapping[str, str] | None, user: int | None) -> None:
         self._commands, self._cwd, self._env, self._user = commands, cwd, env, user
         self._shell: _Shell | None = None
         self._anew = self._closed = False
@@ -389,7 +389,7 @@ class Sessions:
         self._commands = commands
 
     async def session(
-        self, *, cwd: str | None = None, env: Mapping[str, str] | None = None, user: int = 0
+        self, *, cwd: str | None = None, env: Mapping[str, str] | None = None, user: int | None = None
     ) -> NativeSession:
         """A shell that stays, bash where there is one. Raises EnvironmentFault where it cannot run, SandboxDied."""
         session = NativeSession(self._commands, self._commands.world.path(cwd or "."), env, user)

@@ -57,13 +57,13 @@ class RemoteSandbox:
 
     async def pty(
         self, command: str | Sequence[str] = (), *, rows: int = 24, columns: int = 80, cwd: str | None = None,
-        env: Mapping[str, str] | None = None, user: int = 0,
+        env: Mapping[str, str] | None = None, user: int | None = None,
     ) -> Terminal:
         """Raises Unsupported."""
         raise self._unsupported("pty")
 
     async def session(
-        self, *, cwd: str | None = None, env: Mapping[str, str] | None = None, user: int = 0
+        self, *, cwd: str | None = None, env: Mapping[str, str] | None = None, user: int | None = None
     ) -> Session:
         """Raises Unsupported."""
         raise self._unsupported("session")

@@ -111,6 +111,7 @@ class _Opened:
     place: Place
     python: Interpreter
     images: Prepares
+    own: Images | None
     roots: dict[object, asyncio.Task[_Root]] = field(default_factory=dict)
 
 
@@ -175,15 +176,19 @@ class RemoteEngine:
 
         place, python = await asyncio.to_thread(claim)
         loop = asyncio.get_running_loop()
-        images = self._images or Images(
-            self._home, lambda job: asyncio.run_coroutine_threadsafe(run_build(self, job), loop).result(),
-            Crossing(self, loop))
+        images, own = self._images, None
+        if images is None:
+            images = own = Images(
+                self._home, lambda job: asyncio.run_coroutine_threadsafe(run_build(self, job), loop).result(),
+                Crossing(self, loop))
         try:
             await self._maker.open(place)
         except BaseException:
             await asyncio.to_thread(place.close)
+            if own is not None:
+                own.close()
             raise
-        return _Opened(place, python, images)
+        return _Opened(place, python, images, own)
 
     # -- roots ---------------------------------------------------------------------------------------------------------
 
@@ -209,7 +214,7 @@ class RemoteEngine:
         try:
             try:
                 await box.begin()
-                result = await box.exec(command, timeout_s=spec.setup_timeout_s)
+                result = await box.exec(command, user=0, timeout_s=spec.setup_timeout_s)
                 if result.exit_code:
                     how = "timed out" if result.timed_out else f"exited {result.exit_code}"
                     tail = (result.stdout + result.stderr).decode(errors="replace")[-_TAIL_CHARS:]
@@ -255,6 +260,9 @@ class RemoteEngine:
     async def _start(
         self, opened: _Opened, root: _Root, spec: EnvironmentSpec, policy: SandboxPolicy
     ) -> tuple[RemoteSandbox, Made]:
+        workdir, acting = roots.workdir(spec, root.image), roots.acting(spec, policy, root.image, True)
+        if not spec.workdir:
+            policies.check(policy, workdir)
         self._made += 1
         name = f"{opened.place.instance}-{self._made}"
         folder = opened.place.path / str(self._made)
@@ -267,10 +275,10 @@ class RemoteEngine:
         control = Control({}, 2)
         held = {"memory": folder} if policy.limits.memory_mb is not None else {}  # by the container's own group
         world = World(
-            id=name, image_digest=root.digest, folder=folder, lowers=(), workdir=spec.workdir,
+            id=name, image_digest=root.digest, folder=folder, lowers=(), workdir=workdir,
             shell=policies.shell(policy, root.image.shell), policy=policy,
             env=policies.environment(policy, {**_ENV, **root.image.env, **spec.env}),
-            groups=Groups(control, "", "", held), privileged=True,
+            groups=Groups(control, "", "", held), privileged=True, account=acting,
         )
         box = RemoteSandbox(self.name, world, Road(made.stream), self._gone(name, folder, made),
                             watches="watch" in self.capabilities)
@@ -335,6 +343,8 @@ class RemoteEngine:
             await asyncio.gather(*(box.close() for box in list(self._boxes.values())))
         await self._maker.close()
         await asyncio.to_thread(opened.place.close)
+        if opened.own is not None:
+            await asyncio.to_thread(opened.own.close)
 
 
 def _container(

@@ -88,6 +88,11 @@ def build(order: Order, bases: Bases, tell: Tell | None = None) -> Image:
     return image
 
 
+def _acting(user: str) -> str:
+    """As it names a step: a user is one with its groups."""
+    return f"{user} with groups" if user else ""
+
+
 def _text(file: Path) -> str:
     try:
         with file.open("rb") as opened:
@@ -208,11 +213,11 @@ class _Build:
         argv = self._argv(state, step)
         extra = mounted(self, state, step, stage)
         env = {name: value for name, value in state.arguments.items() if name not in state.config.env}
-        config = Config(env=state.config.env)
+        config = Config(env=state.config.env, user=state.config.user)
         below = (*extra, *state.layers)
         name = self.key("run", below, argv, sorted(env.items()), sorted(config.env.items()), state.config.workdir,
-                        state.config.user, self.policy.model_dump_json(exclude={"limits"}))
-        command = Command(argv, env, state.config.user, self.order.timeout_s)
+                        _acting(state.config.user), self.policy.model_dump_json(exclude={"limits"}))
+        command = Command(argv, env, self.order.timeout_s)
 
         def make(into: Path, crossing: Crossing) -> None:
             place = self.place(below, config, state.config.workdir)

@@ -15,6 +15,7 @@ from woodshed.dockerfile import pattern
 from woodshed.errors import EnvironmentFault, ImageFault, SandboxDied, UsageError
 from woodshed.interfaces import SandboxEngine
 from woodshed.model import EnvironmentSpec, SandboxPolicy
+from woodshed.sandbox.images import account
 from woodshed.sandbox.images.unpack import native, take
 from woodshed.sandbox.native import layering
 from woodshed.sandbox.native.box import NativeSandbox
@@ -23,7 +24,6 @@ _TAIL = 4000
 _APT = "/dev/shm/woodshed-apt.conf"  # noqa: S108 (the sandbox's, and memory: no layer holds it)
 _APT_AS_ROOT = b'APT::Sandbox::User "root";\n'
 """apt gives up its rights for its downloads, and checks that it has; where a box has one user alone it cannot."""
-_DATABASE = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +53,10 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """What RUN runs. ``user`` as USER says it."""
+    """What RUN runs; as whom, the image of its place says."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str]
-    user: str
     timeout_s: float
 
 
@@ -76,13 +75,11 @@ async def run(
 
     async with Opened(engine, place) as box:
         try:
-            uid, _, home = await account(box, command.user)
-            env = {**command.env, **({"HOME": home} if home and "HOME" not in command.env else {})}
+            env = dict(command.env)
             if not box.world.privileged:
-                uid = 0
                 await box.write(_APT, _APT_AS_ROOT)
                 env.setdefault("APT_CONFIG", _APT)
-            result = await box.exec(command.argv, env=env, user=uid, timeout_s=command.timeout_s, stream=hear)
+            result = await box.exec(command.argv, env=env, timeout_s=command.timeout_s, stream=hear)
             if result.exit_code:
                 how = f"took more than {command.timeout_s:.0f} s" if result.timed_out else f"exited {result.exit_code}"
                 why = f" (limits reached: {', '.join(result.limits_hit)})" if result.limits_hit else ""
@@ -93,48 +90,16 @@ async def run(
         take(box, "", into)
 
 
-async def account(box: NativeSandbox, user: str) -> tuple[int, int, str]:
-    """The user and group numbers and the home of ``USER[:GROUP]``, by the box's own files. Raises UsageError."""
-    name, _, group = user.partition(":")
-    if not name:
-        return 0, 0, ""
-    users = await _database(box, "/etc/passwd", 7)
-    row = next((row for row in users if name in (row[0], row[2])), None)
-    if row is None and not name.isdigit():
-        raise UsageError(f"the image has no user {name!r}", remedy="Make it first (RUN useradd …), or use a number.")
-    uid, gid, home = (int(row[2]), int(row[3]), row[5]) if row is not None else (int(name), 0, "/")
-    return uid, await _group(box, group) if group else gid, home
-
-
 async def owner(box: NativeSandbox, text: str) -> tuple[int, int]:
-    """The numbers of ``--chown=USER[:GROUP]``; a group that is not given has the user's number. Raises UsageError."""
-    if not text:
-        return 0, 0
-    name, _, group = text.partition(":")
-    uid, gid, _ = await account(box, name)
-    if group:
-        return uid, await _group(box, group)
-    return (uid, uid) if name.isdigit() else (uid, gid)
+    """The numbers of ``--chown=USER[:GROUP]``, by the box's own files. Raises UsageError."""
+    texts = [await _text(box, path) if text else "" for path in (account.PASSWD, account.GROUP)]
+    return account.owner(text, texts[0], texts[1])
 
 
-async def _group(box: NativeSandbox, name: str) -> int:
-    if name.isdigit():
-        return int(name)
-    for row in await _database(box, "/etc/group", 4):
-        if row[0] == name:
-            return int(row[2])
-    raise UsageError(f"the image has no group {name!r}", remedy="Make it first (RUN groupadd …), or use a number.")
-
-
-async def _database(box: NativeSandbox, path: str, fields: int) -> list[list[str]]:
-    """The lines of /etc/passwd or /etc/group that are whole; the image wrote them."""
+async def _text(box: NativeSandbox, path: str) -> str:
     with suppress(OSError):
-        text = (await box.read(path, max_bytes=_DATABASE)).decode(errors="replace")
-        rows = [line.split(":") for line in text.splitlines()]
-        numbers = (2, 3) if fields == 7 else (2,)
-        return [row for row in rows if len(row) >= fields and all(row[at].isdigit() and len(row[at]) < 10
-                                                                  for at in numbers)]
-    return []
+        return (await box.read(path, max_bytes=account.MOST_BYTES)).decode(errors="replace")
+    return ""
 
 
 async def settle(

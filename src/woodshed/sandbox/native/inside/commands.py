@@ -50,9 +50,9 @@ class Marks:
                     return UNMARKED if value == b"unlimited" else int(value)
         return UNMARKED
 
-    def leave_groups(self) -> None:
-        """This process is in no other group any more."""
-        os.setgroups([])
+    def join(self, groups: list[int]) -> None:
+        """This process is in ``groups`` and in no others any more."""
+        os.setgroups(groups)
 
 
 class Commands:
@@ -91,7 +91,7 @@ class Commands:
     def _exec(self, message: wire.Message, fds: list[int]) -> None:
         self._mark_next(message)
         try:
-            if self.groups or message["user"]:
+            if self.groups or message["user"] or message.get("group"):
                 pid = os.fork()
                 if pid == 0:
                     _become(message, fds, self.groups, self.marks)
@@ -272,10 +272,13 @@ def _become(
         numbers = message.get("at")
         for number, fd in _streams(fds) if numbers is None else zip(numbers, _lifted(fds), strict=True):
             os.dup2(fd, number)
-        if user := message["user"]:
-            confine.empty_bounding_set()
-            marks.leave_groups()
-            os.setresgid(user, user, user)
+        user: int = message["user"]
+        primary: int = message.get("group", user)
+        if user or primary:
+            if user:
+                confine.empty_bounding_set()
+            marks.join(message.get("groups", []))
+            os.setresgid(primary, primary, primary)
             os.setresuid(user, user, user)
         _enter(message["cwd"])
         argv, env = message["argv"], message["env"]

@@ -33,8 +33,9 @@ class Groups(Marks):
                     return found[0] if found else UNMARKED
         return UNMARKED
 
-    def leave_groups(self) -> None:
-        """The mark stays, which is all there is."""
+    def join(self, groups: list[int]) -> None:
+        """The mark stays beside them."""
+        os.setgroups([*(group for group in os.getgroups() if group >= _FIRST), *groups])
 
 
 def marks() -> Marks:

@@ -1,0 +1,86 @@
+"""``woodshed tasks mine``: a repository's own history becomes tasks, with a table of what was kept and why not."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from woodshed import settings
+from woodshed.cli.output import Json, emit_json, err, note, number, out, percent, table
+from woodshed.cli.progress import bar
+from woodshed.services import mining
+from woodshed.services.home import opened
+
+Repo = Annotated[Path, typer.Argument(help="A git repository: a clone's folder, or a bare one.")]
+Into = Annotated[Path, typer.Option("--out", help="Folder that the task folders are written into.")]
+Since = Annotated[str | None, typer.Option(help="Leave out what is older: a date, '3 months ago', a tag or a commit.")]
+Most = Annotated[int | None, typer.Option("--max", min=1, help="Tasks to keep at most, newest first.")]
+Ref = Annotated[str, typer.Option(help="The branch, tag or commit whose history is mined.")]
+Concurrency = Annotated[int, typer.Option("--concurrency", "-c", min=1, help="Commits tried at a time.")]
+Engine = Annotated[str | None, typer.Option(help="Sandbox engine [default: WOODSHED_ENGINE or native].")]
+Timeout = Annotated[float, typer.Option(min=1, metavar="SECONDS", help="Of one run of a commit's tests.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace task folders of the same names.")]
+
+
+def mine(
+    repo: Repo,
+    into: Into,
+    since: Since = None,
+    most: Most = None,
+    ref: Ref = "HEAD",
+    concurrency: Concurrency = 2,
+    engine: Engine = None,
+    timeout: Timeout = 300.0,
+    force: Force = False,
+    json: Json = False,
+) -> None:
+    """Tasks from a repository's history: commits whose own tests fail before them and pass after. Resumes by itself."""
+    order = mining.Order(
+        repo=repo, out=into, ref=ref, since=since, most=most, concurrency=concurrency,
+        engine=engine or settings.setting("engine"), timeout_s=timeout, force=force,
+    )  # fmt: skip
+    try:
+        with opened() as home, bar() as progress:
+            mined = asyncio.run(_interruptible(mining.mine(order, home=home, progress=progress)))
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        err.print("interrupted; nothing is lost. The same command goes on where this one ended.")
+        raise SystemExit(130) from None
+    record = mined.record()
+    if json:
+        emit_json(record)
+    else:
+        _show(record)
+
+
+async def _interruptible(work: Coroutine[Any, Any, mining.Mined]) -> mining.Mined:
+    """SIGTERM cancels the work as Ctrl-C does, so that everything live is closed before we leave."""
+    task = asyncio.ensure_future(work)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    return await task
+
+
+def _show(record: dict[str, Any]) -> None:
+    table(
+        ("commit", "date", "subject", "kept", "#fail→pass", "#pass→pass", "#strength", "why not"),
+        (
+            (
+                row["commit"][:10], row["date"], row["subject"][:50], (row["label"] or "yes") if row["kept"] else "–",
+                number(row["fail_to_pass"], str), number(row["pass_to_pass"], str), percent(row["strength"]),
+                "" if row["kept"] else f"{row['reason']}: {row['detail']}"[:120],
+            )
+            for row in record["rows"]
+        ),
+    )  # fmt: skip
+    left = ", ".join(f"{count} {reason}" for reason, count in record["reasons"].items())
+    out.print(f"{record['kept']} of {record['commits']} commits kept" + (f"; not: {left}" if left else ""))
+    if record["unseen"]:
+        note(f"{record['unseen']} older commits were not looked at (--max)")
+    if record["kept"]:
+        from woodshed.cli.output import plain
+
+        out.print(f"next: woodshed run {plain(record['out'])} --agent oracle --agent nop")
