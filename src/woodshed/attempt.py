@@ -10,7 +10,18 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 
 from woodshed.errors import Cause, EnvironmentFault, SandboxDied, WoodshedError, boundary
-from woodshed.interfaces import Acting, BlobSink, Emit, Governed, Harness, ModelClient, Sandbox, SandboxEngine, Verifier
+from woodshed.interfaces import (
+    Acting,
+    BlobSink,
+    Emit,
+    Governed,
+    Grader,
+    Harness,
+    ModelClient,
+    Sandbox,
+    SandboxEngine,
+    Verifier,
+)
 from woodshed.model import (
     Agent,
     ChangeSet,
@@ -40,6 +51,8 @@ class Parts:
     emit: Emit
     slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1))
     """Acting and verifying take a slot; opening a sandbox does not, so that the next attempt's stands ready."""
+    grader: Grader | None = None
+    """Reward rules, where the run or the task has any."""
 
 
 @dataclass(slots=True)
@@ -159,7 +172,11 @@ async def _opened(task: Task, agent: Agent, parts: Parts, progress: _Progress) -
 
 async def _verify(task: Task, changes: ChangeSet, parts: Parts, progress: _Progress) -> Verdict:
     with _stage("verify", parts.emit, progress), boundary(Cause.VERIFIER, "verifying", usage=True):
-        return await parts.verifier.verify(task, changes, parts.blobs, parts.engine, parts.emit)
+        verdict = await parts.verifier.verify(task, changes, parts.blobs, parts.engine, parts.emit)
+    if parts.grader is None:
+        return verdict
+    with _stage("grade", parts.emit, progress), boundary(Cause.VERIFIER, "applying reward rules", usage=True):
+        return await parts.grader.grade(task, changes, verdict)
 
 
 @contextmanager

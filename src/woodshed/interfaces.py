@@ -466,6 +466,16 @@ class Harness(Protocol):
         """Act until done or a limit is reached. Raises ModelFault, HarnessFault, SandboxDied."""
 
 
+class Grader(Protocol):
+    """Applies reward rules to the verdict of the one attempt whose events it hears."""
+
+    async def grade(self, task: Task, changes: ChangeSet, verdict: Verdict) -> Verdict:
+        """The verdict with the rules' rewards and total; an invalid one as it is.
+
+        Raises EnvironmentFault or VerifierFault when a part of ours died while something was measured for a rule.
+        """
+
+
 class Verifier(Protocol):
     """Judges captured changes in a fresh sandbox."""
 

@@ -5,6 +5,7 @@ Groups (declared in ``pyproject.toml``; a third party's package adds to them in 
 ``woodshed.engines``     ``factory(home: Path) -> SandboxEngine``
 ``woodshed.harnesses``   ``factory(argument: str | None) -> Harness``; ``replay:FILE`` passes ``FILE``
 ``woodshed.verifiers``   ``factory() -> Verifier``
+``woodshed.rules``       ``rule(evidence, options) -> float | None``: a reward rule of kind ``plugin``; docs/rewards.md
 ``woodshed.cheats``      ``fitting(task, assurance, *, slow) -> list[str]``: what follows a harness's name and colon
 """
 
@@ -14,13 +15,16 @@ from difflib import get_close_matches
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from woodshed import settings
 from woodshed.errors import UsageError
 from woodshed.interfaces import Harness, SandboxEngine, Verifier
 from woodshed.model import Assurance, Task
 from woodshed.sandbox.pool import Pool
+
+if TYPE_CHECKING:
+    from woodshed.verify.rules import Plugin
 
 
 def engine(name: str, home: Path) -> SandboxEngine:
@@ -45,6 +49,11 @@ def harness(name: str) -> Harness:
 def verifier(name: str = "fresh") -> Verifier:
     """The verifier called ``name``. Raises UsageError for an unknown one."""
     return cast(Verifier, _factory("woodshed.verifiers", "verifier", name)())
+
+
+def rule(name: str) -> Plugin:
+    """The reward rule called ``name``. Raises UsageError for an unknown one."""
+    return cast("Plugin", _factory("woodshed.rules", "rule", name))
 
 
 def cheats(task: Task, assurance: Assurance | None = None, *, slow: bool = True) -> list[str]:

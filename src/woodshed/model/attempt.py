@@ -10,6 +10,7 @@ from pydantic import Field
 from woodshed.model.agent import Agent
 from woodshed.model.calibration import CheckSpec
 from woodshed.model.record import Record
+from woodshed.model.rules import RuleSet
 from woodshed.model.verdict import Verdict
 
 
@@ -91,6 +92,7 @@ class RunSpec(Record):
     engine: str = "native"
     verifier: str = "fresh"
     retries: int = Field(default=0, ge=0, description="further executions of an attempt that broke by no one's doing")
+    rules: RuleSet | None = Field(default=None, description="reward rules, in the place of any task's own")
     check: CheckSpec | None = Field(default=None, description="given: the run is a calibration of its tasks")
 
 

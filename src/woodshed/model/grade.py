@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Literal
 
 from pydantic import Field
 
 from woodshed.model.record import Record
 from woodshed.model.rules import RuleSet
-from woodshed.model.verdict import Valid
+from woodshed.model.verdict import Valid, Verdict
 
 
 class FilePatch(Record):
@@ -112,3 +113,24 @@ class Grade(Record):
 def _unknown(components: Sequence[Component]) -> str:
     named = [f"{component.name} ({component.why})" for component in components if component.value is None]
     return f"unknown: {', '.join(named)}" if named else ""
+
+
+class Regrade(Record):
+    """Rules applied once more to a finished run, later and without any sandbox. Its verdicts stand beside the run's."""
+
+    version: Literal[1] = 1
+    id: str
+    run: str
+    project: str = "default"
+    rules: RuleSet
+    created_at: datetime
+
+
+class Regraded(Record):
+    """What a regrade made of one attempt. An invalid verdict stays as it was, and has no components."""
+
+    regrade: str
+    attempt: str
+    execution: int
+    verdict: Verdict
+    components: tuple[Component, ...] = ()

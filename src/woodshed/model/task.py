@@ -13,6 +13,7 @@ from pydantic import Field
 from woodshed.model.network import NetworkPolicy
 from woodshed.model.policy import Limits
 from woodshed.model.record import Record
+from woodshed.model.rules import RuleSet
 
 HOST_VALUE = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*\}")
 """The value of a variable that is to be the host's."""
@@ -146,6 +147,7 @@ class Task(Record):
     solution_env: dict[str, str] = {}
     agent_timeout_s: float = Field(default=600.0, gt=0)
     metadata: dict[str, Any] = {}
+    rules: RuleSet | None = Field(default=None, description="reward rules; a run's own take their place")
     network: NetworkPolicy = NetworkPolicy()
     steps: tuple[TaskStep, ...] = ()
     step_reward: Literal["mean", "final"] = "mean"

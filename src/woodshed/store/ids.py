@@ -21,6 +21,11 @@ def new_run_id(at: datetime | None = None) -> str:
     return f"r-{at or now():%Y%m%d-%H%M%S}-{token(4)}"
 
 
+def new_regrade_id(at: datetime | None = None) -> str:
+    """``g-20261130-112052-k7p2``: as a run's, for what other rules make of one."""
+    return f"g-{at or now():%Y%m%d-%H%M%S}-{token(4)}"
+
+
 def attempt_id(run: str, number: int) -> str:
     """``<run>.<number>``; numbers count from 1 in the order the run was planned."""
     return f"{run}.{number}"

@@ -19,8 +19,9 @@ import sqlalchemy as sa
 from woodshed.errors import UsageError
 from woodshed.model import Attempt, AttemptState, Event, Outcome, Record, Run, RunState
 from woodshed.model.event import now
+from woodshed.model.grade import Regrade, Regraded
 from woodshed.store.opening import READS, faults, open_engine
-from woodshed.store.tables import attempts, events, executions, runs
+from woodshed.store.tables import attempts, events, executions, regraded, regrades, runs
 from woodshed.store.text import dump, dump_data, stamp
 
 
@@ -245,6 +246,35 @@ class Store:
         with self._read("reading events") as connection:
             return [_event(row) for row in connection.execute(query).mappings()]
 
+    # regrades
+
+    def add_regrade(self, regrade: Regrade, verdicts: Sequence[Regraded]) -> None:
+        """Write a regrade and what it made of each attempt, together; nothing that stands is touched.
+
+        Raises StoreFault if the id is taken.
+        """
+        with self._write("recording the regrade") as connection:
+            connection.execute(sa.insert(regrades), {
+                "id": regrade.id, "run": regrade.run, "project": regrade.project, "rules": dump(regrade.rules),
+                "created_at": stamp(regrade.created_at),
+            })
+            if verdicts:
+                connection.execute(sa.insert(regraded), [_regraded_row(regrade, verdict) for verdict in verdicts])
+
+    def regrades(self, run_id: str) -> list[Regrade]:
+        """The regrades of a run, oldest first."""
+        query = sa.select(regrades).where(regrades.c.run == run_id).order_by(regrades.c.created_at, regrades.c.id)
+        with self._read("reading regrades") as connection:
+            return [Regrade.model_validate({**row, "rules": json.loads(row["rules"])})
+                    for row in connection.execute(query).mappings()]
+
+    def regraded(self, regrade_id: str) -> list[Regraded]:
+        """What a regrade made of each attempt, in planned order; empty for an unknown one."""
+        query = (sa.select(regraded).join(attempts, attempts.c.id == regraded.c.attempt)
+                 .where(regraded.c.regrade == regrade_id).order_by(attempts.c.number))
+        with self._read("reading a regrade") as connection:
+            return [_regraded(row) for row in connection.execute(query).mappings()]
+
     @contextmanager
     def _write(self, doing: str) -> Iterator[sa.Connection]:
         with faults(self._engine, doing), self._engine.begin() as connection:
@@ -337,6 +367,20 @@ def _attempt_row(number: int, attempt: Attempt) -> dict[str, Any]:
         "executions": attempt.executions, "outcome": dump(attempt.outcome) if attempt.outcome else None,
         "started_at": _stamp(attempt.started_at), "finished_at": _stamp(attempt.finished_at),
     }
+
+
+def _regraded_row(regrade: Regrade, verdict: Regraded) -> dict[str, Any]:
+    told = verdict.to_json()
+    return {
+        "regrade": regrade.id, "attempt": verdict.attempt, "project": regrade.project, "execution": verdict.execution,
+        "verdict": dump(verdict.verdict), "components": json.dumps(told["components"], separators=(",", ":")),
+    }
+
+
+def _regraded(row: Mapping[Any, Any]) -> Regraded:
+    fields = {key: value for key, value in row.items() if key != "project"}
+    loaded = {key: json.loads(row[key]) for key in ("verdict", "components")}
+    return Regraded.model_validate({**fields, **loaded})
 
 
 def _stamp(at: datetime | None) -> str | None:

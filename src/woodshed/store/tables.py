@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from sqlalchemy import Column, ForeignKeyConstraint, Index, Integer, MetaData, String, Table, Text, UniqueConstraint
 
-HEAD = "0001"
+HEAD = "0002"
 """The migration that these tables agree with."""
 
 metadata = MetaData(
@@ -80,4 +80,29 @@ events = Table(
     Column("at", String(32), nullable=False),
     Column("data", Text, nullable=False),
     ForeignKeyConstraint(["attempt", "execution"], ["executions.attempt", "executions.number"]),
+)
+
+regrades = Table(
+    "regrades",
+    metadata,
+    Column("id", String(64), primary_key=True),
+    Column("run", String(64), nullable=False),
+    Column("project", String(64), nullable=False),
+    Column("rules", Text, nullable=False),
+    Column("created_at", String(32), nullable=False),
+    ForeignKeyConstraint(["run"], ["runs.id"]),
+    Index("ix_regrades_run", "run"),
+)
+
+regraded = Table(
+    "regraded",
+    metadata,
+    Column("regrade", String(64), primary_key=True),
+    Column("attempt", String(80), primary_key=True),
+    Column("project", String(64), nullable=False),
+    Column("execution", Integer, nullable=False),
+    Column("verdict", Text, nullable=False),
+    Column("components", Text, nullable=False),
+    ForeignKeyConstraint(["regrade"], ["regrades.id"]),
+    ForeignKeyConstraint(["attempt"], ["attempts.id"]),
 )
