@@ -19,7 +19,7 @@ _METHODS = {"lower": "upper", "upper": "lower", "lstrip": "rstrip", "rstrip": "l
 _STRINGY = frozenset({"index", "rindex"})  # lists have no rindex: killed at once, and told apart by nothing else
 _WRAPPERS = {"abs": b"", "sorted": b"list", "reversed": b"list", "set": b"list", "round": b"", "int": b"", "len": None}
 _COMMUTATIVE = frozenset({"min", "max", "gcd", "lcm", "hypot", "isclose", "union", "intersection",
-                          "symmetric_difference", "print"})
+                          "symmetric_difference", "print", "isinstance", "issubclass"})
 # Keywords with these values say what holds without them.
 _DEFAULTS: dict[str, object] = {"reverse": False, "key": None, "check": False, "encoding": "utf-8", "errors": "strict",
                                 "sep": " ", "end": "\n", "strict": False, "indent": None, "flush": False}

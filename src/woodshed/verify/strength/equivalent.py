@@ -73,7 +73,9 @@ def equivalent(source: Source, node: ast.AST, edit: Edit) -> bool:
         case "comparison-boundary":
             return isinstance(node, ast.Compare) and _picks_the_greater(source.parents.get(node), node)
         case "call-removed":
-            return isinstance(node, ast.Call) and _order_is_lost(source.parents.get(node), node)
+            return isinstance(node, ast.Call) and (_order_is_lost(source.parents.get(node), node) or _is_so(node))
+        case "function-swapped":
+            return edit.new == b"extend" and isinstance(node, ast.Call) and [*map(_one_sign, node.args)] == [True]
         case "bound-removed" | "bound-moved":
             return isinstance(node, ast.Subscript) and _bound_is_end(source, node, edit)
         case "exception-left-out":
@@ -116,6 +118,22 @@ def _order_is_lost(parent: ast.AST | None, node: ast.Call) -> bool:
         return all(isinstance(relation, ast.In | ast.NotIn) for relation in parent.ops)
     around = _name(parent.func) if isinstance(parent, ast.Call) else ""
     return wrapper == "set" and around in ("set", "frozenset", "min", "max")
+
+
+def _is_so(node: ast.Call) -> bool:
+    """``abs(x % 10)``, ``int(round(x))``: the argument has the property already."""
+    match node:
+        case ast.Call(func=ast.Name(id="abs"), args=[ast.BinOp(op=ast.Mod(), right=ast.Constant(value=int(by)))]):
+            return by > 0
+        case ast.Call(func=ast.Name(id="int"), args=[ast.Call(func=ast.Name(id="round"), args=[_]) as inner]):
+            return not inner.keywords
+        case ast.Call(func=ast.Name(id="int" | "abs"), args=[ast.Call(func=ast.Name(id="len" | "ord"))]):
+            return True
+    return False
+
+
+def _one_sign(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str) and len(node.value) == 1
 
 
 def _bound_is_end(source: Source, node: ast.Subscript, edit: Edit) -> bool:

@@ -72,7 +72,9 @@ def _literal(text: str) -> str | None:
         if end < len(line) and line[end].isalnum() and line[end - 1].isalnum():
             continue
         tree = _expression(line[:end])
-        if tree is not None and _is_literal(tree) and not isinstance(tree, ast.Name):
+        if isinstance(tree, ast.Tuple) and not line.startswith("("):
+            tree = tree.elts[0]  # assert f(1) == 2, "a message"
+        if tree is not None and _is_literal(tree):
             return ast.unparse(tree)
     return None
 

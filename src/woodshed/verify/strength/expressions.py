@@ -26,6 +26,7 @@ _ARITHMETIC: dict[type[ast.operator], tuple[bytes, bytes]] = {
     ast.FloorDiv: (b"//", b"*"), ast.Mod: (b"%", b"//"), ast.Pow: (b"**", b"*"), ast.BitAnd: (b"&", b"|"),
     ast.BitOr: (b"|", b"&"), ast.BitXor: (b"^", b"|"), ast.LShift: (b"<<", b">>"), ast.RShift: (b">>", b"<<"),
 }
+_HUGE = 10**12
 _SMALL = 255  # beyond it one more or less is a size or a year, and is halved instead
 
 
@@ -157,18 +158,44 @@ def _other_values(source: Source, node: ast.Constant) -> Iterator[bytes]:
     if isinstance(value, bool):
         yield repr(not value).encode()
     elif isinstance(value, int):
-        if value > _SMALL:
-            yield str(value // 2).encode() if value < 10**12 else b"1"
-        else:
-            yield str(value + 1).encode()
-            if value > 0 or not isinstance(source.parents.get(node), ast.UnaryOp):
-                yield b"(-1)" if value == 0 else str(value - 1).encode()
+        yield from _other_numbers(source, node, value)
     elif isinstance(value, float):
         yield b"(" + source.of(node) + b" + 1)"
     elif isinstance(value, str):
         yield b'""' if value else b'"XX"'
     elif isinstance(value, bytes):
         yield b'b""' if value else b'b"XX"'
+
+
+def _other_numbers(source: Source, node: ast.Constant, value: int) -> Iterator[bytes]:
+    if value > _SMALL:
+        yield str(value // 2).encode() if value < _HUGE else b"1"
+        return
+    around = source.parents.get(node)
+    as_boundary = _moves_boundary(around, node)
+    if as_boundary != 1:
+        yield str(value + 1).encode()
+    if as_boundary != -1 and (value > 0 or (not isinstance(around, ast.UnaryOp) and not _remainder(around))):
+        yield b"(-1)" if value == 0 else str(value - 1).encode()
+
+
+def _moves_boundary(around: ast.AST | None, node: ast.Constant) -> int:
+    """By how much ``node`` would move so that, for whole numbers, it says what the boundary's own mutant says."""
+    if not isinstance(around, ast.Compare) or len(around.ops) != 1:
+        return 0
+    on_right = around.comparators[0] is node
+    match around.ops[0]:
+        case ast.Lt() | ast.GtE():
+            return 1 if on_right else -1
+        case ast.Gt() | ast.LtE():
+            return -1 if on_right else 1
+    return 0
+
+
+def _remainder(around: ast.AST | None) -> bool:
+    """``x % 2 == 0``: no remainder is -1, and then the comparison itself is turned round."""
+    left = around.left if isinstance(around, ast.Compare) else None
+    return isinstance(left, ast.BinOp) and isinstance(left.op, ast.Mod)
 
 
 def condition(source: Source, node: ast.AST) -> Iterator[Edit]:

@@ -57,6 +57,9 @@ def _whole(operator: str, path: str, files: Files) -> Candidate:
 
 
 def _parts(path: str, before: bytes, after: bytes) -> Iterator[Candidate]:
+    if b"\0" in before + after:
+        yield _whole("file-left-out", path, {path: before})  # a part of a binary file is no file
+        return
     old, new = lines_of(before), lines_of(after)
     for number, group in enumerate(_sound(path, old, new)):
         make = partial(_left_out, path, old, new, group, after)

@@ -72,7 +72,7 @@ def line_edits(path: str, content: bytes, changed: frozenset[int]) -> Iterator[E
                 continue
             if piece.kind == "code":
                 yield from _in_code(content, low, high, family)
-            elif (low, high) == (piece.start, piece.end) and not _IMPORTING.match(content[start:end]):
+            elif (low, high) == (piece.start, piece.end) and _is_value(content, start, end, low, high):
                 yield from _in_string(content, low, high, family)
 
 
@@ -113,6 +113,13 @@ def _balanced(content: bytes, at: int, high: int) -> int:
     return 0
 
 
+def _is_value(content: bytes, start: int, end: int, low: int, high: int) -> bool:
+    """A string that a program uses: no module's name, no literal type (``"a" | "b"``), which is gone once compiled."""
+    if _IMPORTING.match(content[start:end]):
+        return False
+    return not (_UNION_BEFORE.search(content, start, low) or _UNION_AFTER.match(content, high, end))
+
+
 def _in_string(content: bytes, low: int, high: int, family: Family) -> Iterator[Edit]:
     if family is Family.SHELL and b"$" in content[low:high]:
         return
@@ -145,6 +152,8 @@ def _word_dropped(content: bytes, start: int, end: int) -> Iterator[Edit]:
         yield Edit("word-removed", start + words[-2].end(), start + words[-1].end(), b"")
 
 
+_UNION_BEFORE = re.compile(rb"(?:(?<!\|)\||<)\s*\Z")
+_UNION_AFTER = re.compile(rb"\s*(?:\|(?!\|)|>)")
 _LEAVING = re.compile(rb"\s*(?:return|break|continue|throw)\b")
 _PAIRS = ((b"(", b")"), (b"[", b"]"), (b"{", b"}"))
 _PATTERNS: dict[str, tuple[re.Pattern[bytes], str]] = {

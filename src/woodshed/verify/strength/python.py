@@ -116,7 +116,25 @@ def _bare(content: bytes) -> str:
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and docstring(node):
             node.body = node.body[1:]
-    return ast.dump(tree)
+    return ast.dump(_without_imports_for_annotations(tree))
+
+
+def _without_imports_for_annotations(tree: ast.Module) -> ast.Module:
+    """The module without imports that only annotations use, where annotations are not evaluated (PEP 563)."""
+    if not any(isinstance(node, ast.ImportFrom) and node.module == "__future__"
+               and any(alias.name == "annotations" for alias in node.names) for node in tree.body):
+        return tree
+    notes = [note for node in ast.walk(tree) for note in (getattr(node, "annotation", None),
+             getattr(node, "returns", None)) if isinstance(note, ast.expr)]
+    inside = {part for note in notes for part in ast.walk(note)}
+    noted = {part.id for part in inside if isinstance(part, ast.Name)}
+    used = {part.id for part in ast.walk(tree) if isinstance(part, ast.Name) and part not in inside}
+    for node in tree.body:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            node.names = [alias for alias in node.names
+                          if (name := alias.asname or alias.name.partition(".")[0]) in used or name not in noted]
+    tree.body = [node for node in tree.body if not isinstance(node, ast.Import | ast.ImportFrom) or node.names]
+    return tree
 
 
 def docstring(node: ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> ast.Expr | None:

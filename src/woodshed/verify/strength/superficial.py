@@ -74,8 +74,8 @@ def _of_function(path: str, source: Source, name: str, node: _Function, texts: l
 
 def _constants(examples: list[Example], given: list[str]) -> list[str]:
     """What a lazy fix might return: the first argument, the commonest results of the examples, or a truth value."""
-    common = [result for result, _ in Counter(example.result for example in examples).most_common(2)]
-    return [*given[:1], *(common or ["True", "None"])]
+    common = [result for result, _ in Counter(example.result for example in examples).most_common(1)]
+    return [*given[:1], *(common or ["True"])]
 
 
 def _edited(
