@@ -54,7 +54,9 @@ def postgresql_server() -> Iterator[Path]:
     user = _user()
     if user:
         os.chown(folder, user["user"], user["group"])
-    run: dict[str, Any] = {"cwd": folder, "stdin": subprocess.DEVNULL, **user}
+    # Nothing of this process's environment: tests know what a run left behind by the home that its environment names.
+    env = {"PATH": os.defpath, "LC_ALL": "C"}
+    run: dict[str, Any] = {"cwd": folder, "stdin": subprocess.DEVNULL, "env": env, **user}
     server: subprocess.Popen[bytes] | None = None
     try:
         with (folder / "log").open("wb") as log:

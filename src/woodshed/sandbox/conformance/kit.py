@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import hashlib
 import io
@@ -73,6 +74,15 @@ def by_path(changes: ChangeSet) -> dict[str, Change]:
 async def sleepers(sandbox: Sandbox) -> str:
     """Command lines of the live processes inside, read without ps."""
     return await shell(sandbox, "for p in /proc/[0-9]*; do tr '\\0' ' ' <$p/cmdline; echo; done 2>/dev/null; true")
+
+
+async def gone(sandbox: Sandbox, command: str) -> None:
+    """Nothing that runs ``command`` lives, sooner or later: a signal that was sent may not have arrived."""
+    for _ in range(300):
+        if command not in await sleepers(sandbox):
+            return
+        await asyncio.sleep(0.02)
+    raise AssertionError(f"{command!r} is still running")
 
 
 async def raises(kind: type[BaseException], doing: Awaitable[object]) -> BaseException:

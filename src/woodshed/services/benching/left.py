@@ -14,18 +14,20 @@ _GROUPS = Path("/sys/fs/cgroup")
 class Traces:
     """By what the things of the engines on ``home`` are known once those are closed: ``note`` them while they live.
 
-    A box shows neither arguments nor environment nor host paths, so its processes are known by number and start.
+    What this process had started before (``others``) is none of theirs. A box shows neither arguments nor environment
+    nor host paths, so its processes are known by number and start.
     """
 
     home: Path
     instances: set[str] = field(default_factory=set)
     processes: set[tuple[int, int]] = field(default_factory=set)
+    others: set[int] = field(default_factory=lambda: descendants(os.getpid()))
 
     def note(self) -> None:
-        """Remember what there is now: the engines' folders, and all that this process has started."""
+        """Remember what there is now: the engines' folders, and all that this process has started since."""
         self.instances |= {path.name for path in self._folders()}
         started = {pid: start for pid, _, start in _processes()}
-        self.processes |= {(pid, started[pid]) for pid in descendants(os.getpid()) if pid in started}
+        self.processes |= {(pid, started[pid]) for pid in descendants(os.getpid()) - self.others if pid in started}
 
     def left(self) -> list[str]:
         """The noted processes and cgroups that are still there, and every mount and folder below ``home``."""
