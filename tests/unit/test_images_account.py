@@ -1,4 +1,4 @@
-"""USER of an image: who commands are, with which groups, home and working folder; the image's files are not believed."""
+"""USER of an image: who commands are, with which groups, home and working folder."""
 
 from __future__ import annotations
 
@@ -61,16 +61,15 @@ def test_files_that_lead_elsewhere(tmp_path: Path) -> None:
     """An /etc/passwd that is a link or fifo, or below a link out of the image, is never the host's."""
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside/passwd").write_text("evil:x:666:666::/:/bin/sh\n")
-    for name, make in {
-        "absolute": lambda etc: (etc.mkdir(), (etc / "passwd").symlink_to(tmp_path / "outside/passwd")),
-        "folder": lambda etc: etc.symlink_to(tmp_path / "outside"),
-        "climbing": lambda etc: (etc.mkdir(), (etc / "passwd").symlink_to("../../../outside/passwd")),
-        "fifo": lambda etc: (etc.mkdir(), os.mkfifo(etc / "passwd")),
-        "circle": lambda etc: (etc.mkdir(), (etc / "passwd").symlink_to("passwd")),
-    }.items():
-        layer = tmp_path / name
-        layer.mkdir()
-        make(layer / "etc")
+    layers = {name: tmp_path / name for name in ("absolute", "folder", "climbing", "fifo", "circle")}
+    for name, layer in layers.items():
+        (layer if name == "folder" else layer / "etc").mkdir(parents=True)
+    (layers["absolute"] / "etc/passwd").symlink_to(tmp_path / "outside/passwd")
+    (layers["folder"] / "etc").symlink_to(tmp_path / "outside")
+    (layers["climbing"] / "etc/passwd").symlink_to("../../../outside/passwd")
+    os.mkfifo(layers["fifo"] / "etc/passwd")
+    (layers["circle"] / "etc/passwd").symlink_to("passwd")
+    for layer in layers.values():
         with pytest.raises(UsageError):
             of_layers("evil", View([layer]))
     inside = tmp_path / "inside"  # the control: a link that stays within the image is followed
@@ -138,7 +137,7 @@ async def test_commands_run_as_the_user_of_the_image(engine: NativeEngine, image
         assert await process.wait() == 0
         assert await box.read("/home/app/groups") == b"100 50 60\n"
         terminal = await box.pty(["sh", "-c", "id -u > ~/terminal"])
-        await terminal.wait()
+        assert await terminal.process.wait() == 0
         await terminal.close()
         assert await box.read("/home/app/terminal") == b"1000\n"
         status = (await box.exec("grep ^Cap /proc/self/status")).stdout.split()
@@ -170,10 +169,9 @@ async def test_the_entry_point_never_runs(engine: NativeEngine, image: str) -> N
 
 
 async def test_the_working_folder_is_the_images_unless_the_task_says(engine: NativeEngine, image: str) -> None:
-    """Without a workdir the image's WORKDIR counts; the task's wins; a host image has /workspace."""
+    """Without a workdir the image's WORKDIR counts; the task's wins."""
     for workdir, expected in (("", "/srv/app"), ("/else", "/else")):
         assert await said(engine, EnvironmentSpec(image=image, workdir=workdir, user="root"), "pwd") == [expected]
-    assert await said(engine, EnvironmentSpec(workdir=""), "pwd") == ["/workspace"]
 
 
 async def test_a_user_nobody_is(engine: NativeEngine, tmp_path: Path) -> None:

@@ -152,6 +152,26 @@ RUN touch /open/roots
                     "/open/roots 0 0\n1000\n")
 
 
+@pytest.mark.skipif(not privileged(), reason="needs root: an ordinary user's sandbox has one user")
+async def test_run_has_the_groups_of_its_user(bench: Bench) -> None:
+    """RUN is in the user's own groups, primary and supplementary, and at home where it is; a group given is alone."""
+    bench.put("f")
+    said = await bench.said("""FROM box
+RUN echo 'dev:x:1234:60::/home/dev:/bin/sh' >> /etc/passwd && echo 'dev:x:60:' >> /etc/group \\
+  && echo 'media:x:44:app,dev' >> /etc/group && mkdir -m 777 /open
+USER dev
+RUN (id -u; id -g; id -G; echo $HOME $USER) > /open/one; touch /open/own
+USER dev:staff
+RUN (id -u; id -g; id -G) > /open/two
+USER 77
+RUN (id -u; id -g; id -G; echo $HOME) > /open/three
+USER root
+COPY --chown=dev f /open/copied
+RUN stat -c '%u:%g' /open/own /open/copied > /open/four
+""", "cat /open/one /open/two /open/three /open/four")
+    assert said == ("1234\n60\n60 44\n/home/dev dev\n1234\n50\n50\n77\n0\n0\n/\n1234:60\n1234:60\n")
+
+
 async def test_owners_nobody_has(bench: Bench) -> None:
     """A user or group that the image does not have is refused with the line."""
     bench.put("f")
