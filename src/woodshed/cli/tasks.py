@@ -12,6 +12,7 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from woodshed import settings
+from woodshed.cli import mine
 from woodshed.cli.output import Json, emit_json, err, out, plain, table
 from woodshed.services import importing
 from woodshed.services.home import opened
@@ -19,6 +20,7 @@ from woodshed.services.home import opened
 app = typer.Typer(no_args_is_help=True)
 import_app = typer.Typer(no_args_is_help=True, help="Turn a data set or a package pair into task folders.")
 app.add_typer(import_app, name="import")
+app.command("mine")(mine.mine)
 
 Out = Annotated[Path, typer.Option("--out", help="Folder that the task folders are written into.")]
 Force = Annotated[bool, typer.Option("--force", help="Write into a folder that is not empty.")]

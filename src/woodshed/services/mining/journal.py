@@ -106,7 +106,10 @@ class Journal:
 
 @contextmanager
 def opened(home: Path, repo: Path, name: str, options: str) -> Iterator[Journal]:
-    """The journal of ``repo``. ``options`` are what its findings depend on. Raises UsageError while another mines it."""
+    """The journal of ``repo``. ``options`` are what its findings depend on.
+
+    Raises UsageError while another process mines it, StoreFault.
+    """
     key = hashlib.sha256(os.fsencode(repo.resolve())).hexdigest()[:12]
     folder = home / "mining" / f"{slug(name)}-{key}"
     try:

@@ -57,7 +57,8 @@ class Plan:
     @property
     def key(self) -> str:
         """Names the plan in the journal."""
-        return hashlib.sha256("\0".join((*self.requirements, "|", *self.scope)).encode("utf-8", "replace")).hexdigest()[:16]
+        text = "\0".join((*self.requirements, "|", *self.scope))
+        return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +113,7 @@ class Bench:
             task: Task | None = None
             while (side := _next(runs, material.candidate.test_files)) is not None:
                 if task is None:
-                    made = await asyncio.to_thread(
-                        draft, material, requirements=plan.requirements, scope=plan.scope)
-                    task, _ = await asyncio.to_thread(write, self.repository, material, made, Path(place) / "task")
+                    task = await asyncio.to_thread(self._drafted, material, plan, Path(place) / "task")
                 try:
                     ran = await self._run(task, side)
                 except ImageFault as fault:
@@ -124,6 +123,10 @@ class Bench:
                 self.journal.add_run(commit, plan.key, ran)
                 runs.append(ran)
         return judge(runs, material.candidate.test_files)
+
+    def _drafted(self, material: Material, plan: Plan, folder: Path) -> Task:
+        made = draft(material, requirements=plan.requirements, scope=plan.scope)
+        return write(self.repository, material, made, folder)[0]
 
     async def _run(self, task: Task, side: Side) -> Ran:
         try:

@@ -64,7 +64,7 @@ def draft(material: Material, *, requirements: Sequence[str], scope: Sequence[st
     candidate, project = material.candidate, material.project
     failing = pair.fail_to_pass if pair else ()
     return Draft(
-        instruction=instruction(candidate, name=material.name, own=project.modules(), failing=failing),
+        instruction=instruction(candidate, name=material.name, own=project.packages(), failing=failing),
         tests=linked_files(
             dict(material.tests), workspace=WORKDIR, patterns=candidate.patterns, options=project.options(),
             pythonpath=[f"{WORKDIR}/{base}".rstrip("/") for base in project.bases()], chosen=scope,

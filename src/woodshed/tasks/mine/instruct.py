@@ -99,10 +99,19 @@ def _tells(line: str, fix: Sequence[str], known: str) -> bool:
     """True where a line of a message repeats a line of the fix, or quotes a piece of code that only the fix has."""
     if leaks(line, fix):
         return True
-    for span in map(_squeezed, _SPAN.findall(line)):
-        if _CODE.search(span) and span not in _squeezed(known) and any(span in wanted for wanted in fix):
-            return True
-    return False
+    return any(_CODE.search(span) and span not in _squeezed(known) and any(span in wanted for wanted in fix)
+               for span in _spans(line))
+
+
+def _spans(line: str) -> Iterator[str]:
+    """Pieces of a line that may be code: what stands in backticks, and words with brackets or signs in them."""
+    yield from map(_squeezed, _SPAN.findall(line))
+    for word in line.split():
+        plain = word.strip("`'\",.;:!?")
+        if len(plain) >= _LEAST - 2:
+            yield plain
+            yield plain.strip("()")
+            yield plain.removesuffix(")")
 
 
 def _visible(text: str) -> str:
@@ -139,7 +148,8 @@ def _called(content: bytes | None, own: Collection[str]) -> dict[str, None]:
             if isinstance(node, ast.Call) and (shape := _shape(node, imported)):
                 found[shape] = None
         for name in imported.values():
-            found.setdefault(name, None)
+            if not any(shape.startswith((name + "(", name + ".")) for shape in found):
+                found[name] = None
         return found
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return {}

@@ -79,18 +79,20 @@ class Project:
 
     def modules(self) -> frozenset[str]:
         """Top-level names that importing finds in the project itself, tests and their helpers included."""
-        names = set()
-        for path in self.paths:
-            if not path.endswith(".py"):
-                continue
-            for base in self.bases():
-                if not base or path.startswith(base + "/"):
-                    names.add(path[len(base) + 1 if base else 0 :].partition("/")[0].removesuffix(".py"))
-                    break
-            if kind_of(path) in (Kind.TEST, Kind.SUPPORT):
-                names.add(path.rpartition("/")[2].removesuffix(".py"))
-                names.add(path.rpartition("/")[0].rpartition("/")[2])
+        beside = [path for path in self.paths if path.endswith(".py") and kind_of(path) in (Kind.TEST, Kind.SUPPORT)]
+        names = {self._top(path) for path in self.paths if path.endswith(".py")}
+        names |= {path.rpartition("/")[2].removesuffix(".py") for path in beside}
+        names |= {path.rpartition("/")[0].rpartition("/")[2] for path in beside}
         return frozenset(names - {""})
+
+    def packages(self) -> frozenset[str]:
+        """Top-level names of the project's source, without its tests."""
+        return frozenset(self._top(path) for path in self.paths
+                         if path.endswith(".py") and kind_of(path) is Kind.SOURCE)
+
+    def _top(self, path: str) -> str:
+        base = next(base for base in self.bases() if not base or path.startswith(base + "/"))
+        return path[len(base) + 1 if base else 0 :].partition("/")[0].removesuffix(".py")
 
     def name(self) -> str:
         """The distribution's name, or the empty string."""

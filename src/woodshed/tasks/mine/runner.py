@@ -69,7 +69,8 @@ if __name__ == "__main__":
     os.chdir(WORKSPACE)
     os.execvp("python3", [
         "python3", "-P", "-B", "-m", "pytest", "-c", TESTS + "/pytest.ini", "--rootdir=" + WORKSPACE,
-        "-p", "no:cacheprovider", "--continue-on-collection-errors", "-q", "--junitxml=/logs/verifier/junit.xml", "--", *found,
+        "-p", "no:cacheprovider", "--continue-on-collection-errors", "-q",
+        "--junitxml=/logs/verifier/junit.xml", "--", *found,
     ])
 '''
 
