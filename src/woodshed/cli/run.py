@@ -19,7 +19,7 @@ from woodshed.cli.output import Json, emit_json, err, note, number, out, percent
 from woodshed.errors import UsageError, WoodshedError
 from woodshed.model import AgentLimits, Run, RunSpec, Sampling, Task
 from woodshed.services import agents as agent_service
-from woodshed.services import boxes, report, runs
+from woodshed.services import boxes, report, rulesets, runs
 from woodshed.services.home import Home, opened
 from woodshed.services.runs import Tally
 
@@ -41,6 +41,7 @@ MaxTokens = Annotated[int, typer.Option(min=1, help="Tokens of one answer.")]
 KeyVariable = Annotated[str | None, typer.Option("--model-key", metavar="VARIABLE", help="Variable holding the key.")]
 Verifier = Annotated[str, typer.Option(help="fresh, or poisoned: a second run whose secretly broken tests must fail.")]
 Policy = Annotated[Path | None, typer.Option(metavar="FILE", help="TOML file of the agents' policy; docs/policy.md.")]
+Rules = Annotated[Path | None, typer.Option(metavar="FILE", help="TOML file of reward rules; docs/rewards.md.")]
 Dialect = Annotated[str, typer.Option(help="auto, tools or text: how tool calls are written.")]
 
 
@@ -63,6 +64,7 @@ def run(
     model_key: KeyVariable = None,
     dialect: Dialect = "auto",
     policy: Policy = None,
+    rules: Rules = None,
     verifier: Verifier = "fresh",
     json: Json = False,
 ) -> None:
@@ -90,6 +92,7 @@ def run(
             seed=seed,
             engine=engine or settings.setting("engine"),
             verifier=verifier,
+            rules=rulesets.load(rules) if rules else None,
             tell=note,
         )
         _start(home, spec, found, new, json)

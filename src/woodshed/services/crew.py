@@ -16,6 +16,7 @@ from woodshed.engine.lease import Lease, claim
 from woodshed.errors import Cause
 from woodshed.interfaces import Harness, ModelClient, SandboxEngine, Verifier
 from woodshed.model import Agent, Attempt, ChangeSet, EventKind, Invalid, Outcome, Run, StopReason, Task
+from woodshed.services.grading import Grading
 from woodshed.services.home import Home
 from woodshed.store.eventlog import EventLog
 
@@ -65,6 +66,7 @@ class Crew:
         self.given: Callable[[Attempt], EndState | None] = lambda attempt: None
         """Asked of every attempt: an end state is judged in the place of what its agent would do."""
         self._engine: SandboxEngine
+        self._grading: Grading
         self._gateway: Gateway | None = None
 
     @property
@@ -84,6 +86,7 @@ class Crew:
             self._stack.push_async_callback(self._engine.close)
             if any(agent.model for agent in self._agents.values()):
                 await self._reach_models()
+            self._grading = Grading(self._run.spec.rules, self._verifier, self._engine, self._home.blobs)
             # Beside the durable engine's start. What fails here fails again in each attempt, which then has the cause.
             opening = asyncio.ensure_future(self._engine.open())
             try:
@@ -139,14 +142,16 @@ class Crew:
             return True
         log = EventLog(store, attempt.id, number)
         agent = self._agents[attempt.agent]
+        grader = None if self._run.spec.check else self._grading.grader(self._tasks[attempt.task], log.emit)
         parts = Parts(
             engine=self._engine,
             harness=self._harnesses[agent.name],
             verifier=self._verifier,
             model=self._client(agent, log, attempt.seed),
             blobs=self._home.blobs,
-            emit=log.emit,
+            emit=grader.emit if grader else log.emit,
             slots=self._slots,
+            grader=grader,
         )
         try:
             outcome = await self._outcome(attempt, agent, parts)

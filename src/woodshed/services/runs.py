@@ -27,6 +27,8 @@ from woodshed.model import (
     Valid,
 )
 from woodshed.model.event import now
+from woodshed.model.rules import RuleSet
+from woodshed.services import rulesets
 from woodshed.services.crew import Crew
 from woodshed.services.home import Home
 from woodshed.store.ids import attempt_id, new_run_id
@@ -71,11 +73,13 @@ def plan(
     seed: int,
     engine: str,
     verifier: str = "fresh",
+    rules: RuleSet | None = None,
     tell: Callable[[str], None] = lambda sentence: None,
 ) -> tuple[RunSpec, list[Task]]:
-    """What is asked, checked against the task folders and the engine. ``tell`` hears what a policy does not hold.
+    """What is asked, checked against the task folders and the engine; ``rules`` take the place of the tasks' own.
 
-    Raises UsageError for anything wrong with tasks, names or policies, Unsupported for what the engine cannot hold.
+    ``tell`` hears what a policy does not hold, and where rules will leave a total unknown. Raises UsageError for
+    anything wrong with tasks, names, rules or policies, Unsupported for what the engine cannot hold.
     """
     tasks = find_tasks([Path(path) for path in paths])
     spec = RunSpec(
@@ -88,8 +92,10 @@ def plan(
         seed=seed,
         engine=engine,
         verifier=verifier,
+        rules=rules,
     )
     _check_policies(spec, tasks, tell)
+    rulesets.check(rules, tasks, tell)
     return spec, tasks
 
 

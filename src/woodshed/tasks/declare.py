@@ -13,6 +13,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 
 from woodshed.errors import UsageError
 from woodshed.model import EnvironmentSpec, Framework, Limits, Upload, VerifierSpec
+from woodshed.model.rules import RuleSet, rule_set
 from woodshed.tasks.folder import check_history, check_part
 from woodshed.tasks.image import Chosen, chosen
 from woodshed.tasks.schema import NEWEST, ArtifactTable, EnvironmentTable, TaskFile
@@ -246,6 +247,18 @@ class Declared:
                 if test not in known:
                     self.fail(field, f"{test!r} is not among expected_tests", "Add it there, or remove it here.")
         return self.config.woodshed.rewards
+
+    def rules(self) -> RuleSet | None:
+        """Reward rules over what this task has."""
+        ours, field = self.config.woodshed, "woodshed.rules"
+        if not ours.rules:
+            return None
+        rules = rule_set(ours.rules, file=self.file, field=field)
+        if (misfit := rules.misfit(self.expected_tests(), ours.rewards)) is not None:
+            self.fail(f"{field}.{misfit[0]}", misfit[1], "Name what this task declares.")
+        if self.config.steps:
+            self.fail(field, "rules hold for tasks of one step", "Remove them, or the steps.")
+        return rules
 
 
 def plain_requirement(text: str) -> bool:

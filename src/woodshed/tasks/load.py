@@ -62,6 +62,7 @@ def _loaded(folder: Path) -> Task:
         solution_env=declared.variables("solution.env", config.solution.env),
         agent_timeout_s=config.agent.timeout_sec or AGENT_TIMEOUT_S,
         metadata=config.metadata,
+        rules=declared.rules(),
     )
 
 

@@ -173,6 +173,7 @@ class WoodshedTable(Record):
     expected_tests: tuple[str, ...] | str = ()
     framework: Framework | None = None
     rewards: dict[str, tuple[str, ...]] = {}
+    rules: tuple[dict[str, Any], ...] = ()
     capture: tuple[str, ...] = ()
     limits: LimitsTable = LimitsTable()
     network: Literal["none"] | None = None
