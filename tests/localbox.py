@@ -11,6 +11,7 @@ import subprocess
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
+from stat import S_IFDIR, S_IFLNK, S_IFMT, S_IFREG
 from typing import Any
 
 from woodshed.interfaces import BlobSink, ExecResult, FileEvent, FileInfo, Stream
@@ -58,7 +59,13 @@ class LocalBox:
         """No harness under test asks for this."""
         raise NotImplementedError
 
-    start = pty = session = stat = download = upload_tar = download_tar = snapshot = freeze = thaw = stats = _none
+    async def stat(self, path: str) -> FileInfo:
+        info = self.host(path).lstat()
+        kinds = {S_IFLNK: "symlink", S_IFDIR: "directory", S_IFREG: "file"}
+        return FileInfo(Path(path).name, kinds.get(S_IFMT(info.st_mode), "other"),  # type: ignore[arg-type]
+                        info.st_size, info.st_mode & 0o7777, info.st_uid, info.st_mtime)
+
+    start = pty = session = download = upload_tar = download_tar = snapshot = freeze = thaw = stats = _none
 
     def watch(self, path: str) -> AsyncIterator[FileEvent]:
         raise NotImplementedError

@@ -31,6 +31,7 @@ THIRD_PARTY_HOMES = {
     "rich": {"cli"},
     "sqlalchemy": {"store", "engine"},
     "typer": {"cli"},
+    "unidiff": {"harness"},
     "xllamacpp": {"gateway"},
     "zstandard": {"sandbox"},
 }

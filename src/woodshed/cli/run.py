@@ -24,7 +24,8 @@ from woodshed.services.home import Home, opened
 from woodshed.services.runs import Tally
 
 Tasks = Annotated[list[str] | None, typer.Argument(help="Task folders, or folders of them.", show_default=False)]
-Agents = Annotated[list[str] | None, typer.Option("--agent", "-a", help="oracle, nop, replay:FILE, loop; repeatable.")]
+Agents = Annotated[list[str] | None, typer.Option(
+    "--agent", "-a", help="oracle, nop, patch:FILE, replay:FILE, loop; repeatable.")]
 Model = Annotated[str | None, typer.Option(help="local, local:NAME, FILE.gguf, or NAME@URL.")]
 Attempts = Annotated[int, typer.Option("-n", "--attempts", min=1, help="Attempts of each task by each agent.")]
 Concurrency = Annotated[int | None, typer.Option("--concurrency", "-c", min=1, help="Attempts at a time [default: 2].")]
@@ -111,8 +112,8 @@ def _finish(home: Home, drive: Callable[[runs.Progress], Coroutine[Any, Any, Run
     started, ours = time.perf_counter(), [""]
     try:
         # uvloop: a tenth more attempts a second than asyncio's own loop, measured on bare Python scripts.
-        with _bar() as progress, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            finished = runner.run(_interruptible(drive(_naming(progress, ours))))
+        with bar() as progress, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            finished = runner.run(interruptible(drive(naming(progress, ours))))
     except (KeyboardInterrupt, asyncio.CancelledError):
         err.print(f"interrupted; nothing is lost. {_remedy(ours[0])}")
         raise SystemExit(130) from None
@@ -128,7 +129,7 @@ def _finish(home: Home, drive: Callable[[runs.Progress], Coroutine[Any, Any, Run
         print_summary(summary, folder)
 
 
-def _naming(progress: runs.Progress, ours: list[str]) -> runs.Progress:
+def naming(progress: runs.Progress, ours: list[str]) -> runs.Progress:
     """Progress that also notes which run it is, so that an interruption can name it."""
 
     def heard(tally: Tally) -> None:
@@ -142,7 +143,7 @@ def _remedy(run: str) -> str:
     return f"Resume with: woodshed run --resume {run}" if run else "It had not begun."
 
 
-async def _interruptible(work: Coroutine[Any, Any, Run]) -> Run:
+async def interruptible(work: Coroutine[Any, Any, Run]) -> Run:
     """Ctrl-C and SIGTERM cancel the work, so that everything live is closed before we leave."""
     task = asyncio.ensure_future(work)
     loop = asyncio.get_running_loop()
@@ -152,7 +153,7 @@ async def _interruptible(work: Coroutine[Any, Any, Run]) -> Run:
 
 
 @contextmanager
-def _bar() -> Iterator[runs.Progress]:
+def bar() -> Iterator[runs.Progress]:
     """A live bar on a terminal; elsewhere a line on standard error at every tenth of the way."""
     if not err.is_terminal:
         yield Lines()
