@@ -18,7 +18,8 @@ from woodshed import __version__
 from woodshed.cli.output import emit_json, err, fail
 from woodshed.errors import UsageError, WoodshedError
 
-_COMMANDS = {"run": "run", "show": "show", "trace": "show", "export": "export", "doctor": "doctor"}
+_COMMANDS = {"run": "run", "show": "show", "trace": "show", "regrade": "regrade", "export": "export",
+             "doctor": "doctor"}
 """Each command and the module here whose function of that name it is."""
 _GROUPS = {
     "tasks": "Import and list tasks.",

@@ -53,7 +53,8 @@ def found(rules: RuleSet, *, file: object = None, field: str = "rules") -> dict[
             try:
                 functions[rule.use] = plugins.rule(rule.use)
             except UsageError as error:
-                raise UsageError(error.message, file=file, field=f"{field}.{number}.use", remedy=error.remedy) from None
+                remedy = error.remedy if plugins.names("rules") else "Install the package that brings it."
+                raise UsageError(error.message, file=file, field=f"{field}.{number}.use", remedy=remedy) from None
     return functions
 
 
