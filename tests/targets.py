@@ -86,6 +86,8 @@ def _listen(heard: list[str]) -> None:
             _in_thread(_serve_tcp, tcp)
             for port in (PORTS["dns"], PORTS["quic"]):
                 udp = socket.socket(family, socket.SOCK_DGRAM)
+                if family == socket.AF_INET6:
+                    udp.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
                 udp.bind((anywhere, port))
                 _in_thread(_serve_udp, udp)
 

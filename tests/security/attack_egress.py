@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
+import re
+import resource
+import socket
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -13,9 +17,11 @@ from typing import Any
 import pytest
 
 from outer import Act, Attack, Defence, Edit, Scene, Swap
-from upstreams import host
+from upstreams import Serve, host
 from woodshed.model import EnvironmentSpec, SandboxPolicy
-from woodshed.sandbox.egress import upstream
+from woodshed.sandbox.egress import admission, proxy, relay, upstream, visit
+from woodshed.sandbox.egress.proxy import Egress
+from woodshed.sandbox.native.box import NativeSandbox
 
 _EGRESS = "woodshed.sandbox.egress."
 KEY = "the-key-of-the-company"
@@ -32,7 +38,23 @@ TARGETS: Defence = (Edit(_EGRESS + "http", '    if not target.startswith("/") an
                          "    if False and (target, method)"),)
 HELLOS: Defence = (Swap(_EGRESS + "admission:Admission", "_amiss", lambda self, hello: ""),)
 OF_RULE: Defence = (Swap(_EGRESS + "inject", "of_rule", lambda rule, known: tuple(known.values())),)
+CHUNKS: Defence = (Swap(_EGRESS + "answers", "_CHUNKED", re.compile(rb"(?!)")),)
+BOUND: Defence = (Swap(_EGRESS + "visit:Visit", "count_sent", lambda self, count: None),)
+CUT_OFF: Defence = (Edit(_EGRESS + "dns", "        if at >= len(data):\n", "        if False:\n"),)
+PATIENT: Defence = (Swap(_EGRESS + "admission", "HEAD_S", 600.0), Swap(_EGRESS + "relay", "HEAD_S", 600.0),
+                    Swap(_EGRESS + "proxy", "HEAD_S", 600.0))
 BLOT: Defence = (Swap(_EGRESS + "inject:Blot", "pass_on", lambda self, data: data),)
+
+
+
+def _without_end(self: Egress, end: socket.socket, doing: Coroutine[Any, Any, None]) -> None:
+    self._most = 1 << 30
+    _BEGIN(self, end, doing)
+
+
+_BEGIN = Egress._begin
+MOST: Defence = (Swap(_EGRESS + "proxy:Egress", "_begin", _without_end),)
+SEATS: Defence = (Swap(_EGRESS + "seats:Seats", "take", lambda self, who: True),)
 
 CONNECTS = """
 with socket.create_connection({address}, 5) as s:
@@ -78,6 +100,92 @@ import urllib.request
 ask = urllib.request.Request({url}, headers={{"Authorization": "Bearer " + os.environ["KEY"]}})
 answer = urllib.request.urlopen(ask, timeout=5).read()
 hit(b"{key}" in answer and "the secret")
+"""
+# A proxy of the sandbox's own, asked by another program of it for a machine by its address.
+RELAYS = """
+import threading
+relay = socket.create_server(("127.0.0.1", 3128))
+def serve():
+    peer, _ = relay.accept()
+    asked = peer.recv(1000).split()[1].decode().rpartition(":")
+    with socket.create_connection((asked[0], int(asked[2])), 5) as s:
+        s.settimeout(5)
+        peer.sendall(b"HTTP/1.1 200 OK\\r\\n\\r\\n" + s.recv(100))
+    peer.close()
+threading.Thread(target=serve, daemon=True).start()
+with socket.create_connection(("127.0.0.1", 3128), 5) as s:
+    s.settimeout(5)
+    s.sendall(f"CONNECT {T['addresses'][1]}:80 HTTP/1.1\\r\\n\\r\\n".encode())
+    got = b""
+    while piece := s.recv(1000):
+        got += piece
+    hit(got.decode().index(T["word"]) + 1)
+"""
+# RFC 1035, section 4.1: cut off after a label, within one, at the length; and over TCP, also a length that is not kept.
+MALFORMED = r"""
+good = b"\x12\x34\x01\0\0\x01\0\0\0\0\0\0\x07allowed\x04test\0\0\x01\0\x01"
+bad = [good[:20], good[:24], good[:25], good[:12], good[:12] + b"\xc0\x0c\0\x01\0\x01", good[:12] + b"\x3f" * 3000]
+for said in bad:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+        s.sendto(said, ("9.9.9.9", 53))
+for said in (b"", *bad):
+    with socket.create_connection(("9.9.9.9", 53), 5) as s:
+        s.sendall(struct.pack("!H", len(said)) + said)
+with socket.create_connection(("9.9.9.9", 53), 5) as s:
+    s.sendall(b"\xff\xff" + bytes(100))
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+    s.settimeout(5)
+    s.connect(("9.9.9.9", 53))
+    s.send(good)
+    try:
+        s.recv(1000)
+    except OSError:
+        hit("no answer")
+"""
+# All the connections that the policy admits, each stopping at another place; then another program's.
+STOPS = r"""
+held = []
+for port, start in ((80, b""), (80, b"GET / HT"), (443, b"\x16\3\1\2\0"), (53, b"\0\x20abc")):
+    held.append(socket.create_connection(("allowed.test", port), 5))
+    held[-1].sendall(start)
+for _ in range(8):
+    time.sleep(0.25)
+    try:
+        with socket.create_connection(("allowed.test", 80), 5) as s:
+            s.settimeout(5)
+            s.sendall(b"GET / HTTP/1.1\r\nHost: allowed.test\r\nConnection: close\r\n\r\n")
+            if s.recv(1000):
+                os._exit(0)
+    except OSError:
+        pass
+hit("nothing passes")
+"""
+FLOODS = r"""
+gate = socket.create_connection(("gate.test", 8080), 5)
+gate.settimeout(10)
+address = socket.gethostbyname("allowed.test")
+gate.recv(10)
+held = []
+for _ in range(390):
+    held.append(socket.socket())
+    held[-1].setblocking(False)
+    held[-1].connect_ex((address, 443))
+gate.sendall(b"done")
+time.sleep(60)
+"""
+FETCHES = r"""
+gate = socket.create_connection(("gate.test", 8080), 5)
+gate.settimeout(20)
+address = socket.gethostbyname("allowed.test")
+gate.recv(10)
+try:
+    with socket.create_connection((address, 80), 4) as s:
+        s.settimeout(4)
+        s.sendall(b"GET / HTTP/1.1\r\nHost: allowed.test\r\nConnection: close\r\n\r\n")
+        if not s.recv(1000):
+            hit("hung up")
+except OSError as error:
+    hit(f"another sandbox got nothing: {error}")
 """
 
 
@@ -134,7 +242,99 @@ def _heard(script: str, word: bytes) -> Act:
     return act
 
 
-def _kept(script: str, *, rules: Callable[..., Sequence[Mapping[str, Any]]], answer: bool = False) -> Act:
+async def _malformed(scene: Scene) -> str | None:
+    """A question cut off anywhere leaves the next without an answer, or raises in the engine's loop."""
+    raised: list[str] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda loop, context: raised.append(repr(context.get("exception"))))
+    try:
+        got = await _box(scene, MALFORMED, {"host": "allowed.test"})
+        gc.collect()  # what a task raised is said when nobody can ask it any more
+        await asyncio.sleep(0)
+        return got or (raised[0] if raised else None)
+    finally:
+        loop.set_exception_handler(None)
+
+
+async def _stops(scene: Scene) -> str | None:
+    """Connections that never come to say what they want leave no room for any other program of the sandbox."""
+    async with host() as allowed:
+        with pytest.MonkeyPatch.context() as patch:
+            for module in (admission, relay, proxy):
+                if vars(module)["HEAD_S"] == visit.HEAD_S:  # not without the defence
+                    patch.setattr(module, "HEAD_S", 0.3)
+            policy = {"rules": [{"host": "allowed.test", "address": allowed.address}], "connections": 4}
+            box = await scene.engine.create(EnvironmentSpec(), SandboxPolicy.parse({"network": policy}))
+            scene.boxes.append(box)
+            return await scene.run_in(box, STOPS)
+
+
+async def _floods(scene: Scene) -> str | None:
+    """One sandbox's half-open connections take every descriptor of the engine, so that another's are not accepted."""
+    async with host() as allowed, _gate() as (gate, arrived):
+        rules = [{"host": "allowed.test", "address": allowed.address},
+                 {"host": "gate.test", "ports": [8080], "raw": True, "address": gate}]
+
+        async def begun(script: str) -> tuple[asyncio.Task[str | None], asyncio.StreamReader, asyncio.StreamWriter]:
+            policy = SandboxPolicy.parse({"network": {"rules": rules, "connections": 64}})
+            box: NativeSandbox = await scene.engine.create(EnvironmentSpec(), policy)
+            scene.boxes.append(box)
+            return asyncio.ensure_future(scene.run_in(box, script)), *await asyncio.wait_for(arrived.get(), 15)
+
+        flooding, said, to_flood = await begun(FLOODS)
+        fetching, _, to_fetch = await begun(FETCHES)
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (len(list(Path("/proc/self/fd").iterdir())) + 150, hard))
+        try:
+            to_flood.write(b"go")
+            await said.readexactly(4)
+            await asyncio.sleep(0.3)
+            to_fetch.write(b"go")
+            return await fetching
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            flooding.cancel()
+
+
+@asynccontextmanager
+async def _gate() -> AsyncIterator[tuple[str, asyncio.Queue[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]]:
+    """Where programs in sandboxes say that they are ready, and wait to be told to go on."""
+    arrived: asyncio.Queue[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = asyncio.Queue()
+    ended = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        arrived.put_nowait((reader, writer))
+        await ended.wait()
+
+    async with host(serve=serve) as made:
+        yield made.address, arrived
+        ended.set()
+
+
+async def _in_chunks(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """A host that repeats what it was asked, a chunk for each byte."""
+    head = await reader.readuntil(b"\r\n\r\n")
+    writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+    writer.write(b"".join(b"1\r\n%c\r\n" % byte for byte in head) + b"0\r\n\r\n")
+    await writer.drain()
+
+
+async def _more_than_admitted(scene: Scene) -> str | None:
+    """The allowed host hears what comes after the bytes that a rule admits."""
+    heard = bytearray()
+
+    async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while b"stolen" not in heard and (data := await reader.read(65536)):
+            heard.extend(data)
+
+    async with host(serve=listen) as allowed:
+        rule = {"host": "allowed.test", "address": allowed.address, "raw": True, "max_sent_bytes": 100_000}
+        await _box(scene, _says('b"x" * 100_000 + b"stolen"'), rule)
+        return "stolen" if b"stolen" in heard else None
+
+
+def _kept(script: str, *, rules: Callable[..., Sequence[Mapping[str, Any]]], answer: bool = False,
+          serve: Serve | None = None) -> Act:
     """The secret of a.test arrives at b.test, or with ``answer`` in the sandbox."""
 
     async def act(scene: Scene) -> str | None:
@@ -144,7 +344,8 @@ def _kept(script: str, *, rules: Callable[..., Sequence[Mapping[str, Any]]], ans
             folder = Path(stack.enter_context(TemporaryDirectory()))
             (folder / "a").mkdir()
             (folder / "b").mkdir()
-            one = await stack.enter_async_context(host(name="a.test", folder=folder / "a", body=lambda head: head))
+            one = await stack.enter_async_context(
+                host(name="a.test", folder=folder / "a", serve=serve, body=lambda head: head))
             two = await stack.enter_async_context(host(name="b.test", folder=folder / "b"))
             plain = await stack.enter_async_context(host())
             got = await _box(scene, script, *rules(one, two, plain))
@@ -189,7 +390,12 @@ ATTACKS = (
            act=_planted(_ALLOWED, resolves=["::ffff:203.0.113.7"])),
     Attack(11, "an allowed name that leads to a machine by IPv6", defences=(JUDGED, OWN), needs=("IPv6",),
            act=_planted(_ALLOWED, resolves=["2001:db8::7"])),
+    Attack(11, "with a network: IPv4 in IPv6", defences=(UNKNOWN_ADDRESS,), needs=("IPv6",), act=_planted(
+        CONNECTS.format(address='("::ffff:" + T["addresses"][1], 80)'))),
+    Attack(11, "a relay of the sandbox's own", defences=(UNKNOWN_ADDRESS,), act=_planted(RELAYS)),
+    Attack(11, "more bytes than a rule admits", defences=(BOUND,), act=_more_than_admitted),
     # 12: names
+    Attack(12, "questions for names that are cut off", defences=(CUT_OFF,), act=_malformed),
     Attack(12, "data in a name for the proxy's own resolver", defences=(KNOWN, GRANTED), act=_asked_outside),
     # 13: confusing the proxy
     Attack(13, "a Host that is another's", defences=(REQUESTS,), act=_heard(
@@ -205,5 +411,10 @@ ATTACKS = (
     Attack(13, "an encrypted ClientHello", defences=(HELLOS,), act=_heard(ECH, b"inner-name")),
     Attack(13, "a secret for another host", defences=(OF_RULE,), act=_kept(_asks("http://b.test/"), rules=_two)),
     Attack(13, "a secret in an answer", defences=(BLOT,), act=_kept(_asks("http://a.test/"), rules=_two, answer=True)),
+    Attack(13, "a secret in the chunks of an answer", defences=(CHUNKS,),
+           act=_kept(_asks("http://a.test/"), rules=_two, answer=True, serve=_in_chunks)),
     Attack(13, "a secret in the clear", defences=(REQUESTS,), act=_kept(_asks("http://a.test/"), rules=_clear)),
+    # 9: using up what others need
+    Attack(9, "connections that say nothing", defences=(PATIENT,), act=_stops),
+    Attack(9, "connections until there are none left", defences=(MOST, SEATS), act=_floods),
 )

@@ -41,6 +41,7 @@ class Egress:
 
     def serve(self, asked: socket.socket, named: socket.socket, listeners: Sequence[socket.socket]) -> None:
         """Begin. ``asked``: UDP port 53, bound to any address; ``named``: TCP port 53; ``listeners``: of rules."""
+        self._outside.seats.enter(self)
         self._doors = [questions(asked, self._answer), door(named, self._ask),
                        *(door(listener, self._admit) for listener in listeners)]
 
@@ -53,6 +54,7 @@ class Egress:
             task.cancel()
         while self._tasks:
             await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._outside.seats.leave(self)
         self.decisions.close()
 
     # -- names ---------------------------------------------------------------------------------------------------------
@@ -101,14 +103,19 @@ class Egress:
 
     def _begin(self, end: socket.socket, doing: Coroutine[Any, Any, None]) -> None:
         """Run ``doing`` unless too many run."""
-        if len(self._tasks) >= self._most:
+        reason = f"more than {self._most} connections" if len(self._tasks) >= self._most else ""
+        if reason or not self._outside.seats.take(self):
             doing.close()
-            self.decisions.made("refused", "tcp", reason=f"more than {self._most} connections")
+            self.decisions.made("refused", "tcp", reason=reason or "more connections than its share of this machine's")
             end.close()
             return
         task = asyncio.get_running_loop().create_task(doing)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._outside.seats.give_back(self)
 
     async def _quietly(self, end: socket.socket) -> None:
         wire = Plain(end)

@@ -15,6 +15,7 @@ from woodshed.errors import UsageError
 from woodshed.model.network import HostRule, NetworkPolicy, split_address
 from woodshed.sandbox.egress import outer
 from woodshed.sandbox.egress.addresses import is_own, why_refused
+from woodshed.sandbox.egress.seats import Seats
 from woodshed.sandbox.egress.wires import Plain, Sealed, Wire
 
 Lookup = Callable[[str], Awaitable[Sequence[str]]]
@@ -45,12 +46,12 @@ class _Known:
 
 
 class Outside:
-    """The network outside, for all sandboxes of an engine."""
+    """The network outside, for all sandboxes of an engine. ``seats``: their connections."""
 
     def __init__(self, lookup: Lookup | None = None) -> None:
         """``lookup`` instead of the system's resolver."""
         self._lookup = lookup or self._system
-        self._proxies = outer.Proxies({})
+        self.seats, self._proxies = Seats(), outer.Proxies({})
         self._known: dict[str, _Known] = {}
         self._asked: dict[str, asyncio.Task[tuple[str, ...]]] = {}
         self._contexts: dict[str | None, ssl.SSLContext] = {}
