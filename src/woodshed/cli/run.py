@@ -43,6 +43,8 @@ KeyVariable = Annotated[str | None, typer.Option("--model-key", metavar="VARIABL
 Verifier = Annotated[str, typer.Option(help="fresh, or poisoned: a second run whose secretly broken tests must fail.")]
 Policy = Annotated[Path | None, typer.Option(metavar="FILE", help="TOML file of the agents' policy; docs/policy.md.")]
 Rules = Annotated[Path | None, typer.Option(metavar="FILE", help="TOML file of reward rules; docs/rewards.md.")]
+Strict = Annotated[bool, typer.Option("--strict", help="Refuse tasks without a current calibration, or in quarantine.")]
+Quarantined = Annotated[bool, typer.Option("--quarantined", help="Run tasks in quarantine, too.")]
 Dialect = Annotated[str, typer.Option(help="auto, tools or text: how tool calls are written.")]
 
 
@@ -67,6 +69,8 @@ def run(
     policy: Policy = None,
     rules: Rules = None,
     verifier: Verifier = "fresh",
+    strict: Strict = False,
+    quarantined: Quarantined = False,
     json: Json = False,
 ) -> None:
     """Attempt tasks and judge each attempt in a fresh sandbox. Exit 0 when the run finished, whatever the pass rate."""
@@ -94,6 +98,8 @@ def run(
             engine=engine or settings.setting("engine"),
             verifier=verifier,
             rules=rulesets.load(rules) if rules else None,
+            strict=strict,
+            quarantined=quarantined,
             tell=note,
         )
         _start(home, spec, found, new, json)
@@ -181,10 +187,13 @@ class Lines:
     """Progress without a terminal: one line at every tenth of the way."""
 
     tenth: int = 0
+    total: int = 0
 
     def __call__(self, tally: Tally) -> None:
-        """Print when another tenth is done."""
+        """Print when another tenth is done; of a run that grows, of the whole that is planned by then."""
         now = 10 * tally.done // max(tally.total, 1)
+        if tally.total != self.total:
+            self.total, self.tenth = tally.total, min(self.tenth, now)
         if now > self.tenth:
             self.tenth = now
             note(f"{tally.done}/{tally.total}  {describe(tally)}")

@@ -12,8 +12,8 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from woodshed import settings
-from woodshed.cli import mine
-from woodshed.cli.output import Json, emit_json, err, out, plain, table
+from woodshed.cli import check, mine
+from woodshed.cli.output import Json, emit_json, err, number, out, plain, table
 from woodshed.services import importing
 from woodshed.services.home import opened
 
@@ -21,6 +21,7 @@ app = typer.Typer(no_args_is_help=True)
 import_app = typer.Typer(no_args_is_help=True, help="Turn a data set or a package pair into task folders.")
 app.add_typer(import_app, name="import")
 app.command("mine")(mine.mine)
+app.command("check")(check.check)
 
 Out = Annotated[Path, typer.Option("--out", help="Folder that the task folders are written into.")]
 Force = Annotated[bool, typer.Option("--force", help="Write into a folder that is not empty.")]
@@ -73,15 +74,21 @@ def pypi_pair(
 def list_(
     paths: Annotated[list[Path], typer.Argument(help="Task folders, or folders of them.")], json: Json = False
 ) -> None:
-    """What lies in the folders: id, group, framework, expected tests, requirements."""
+    """What lies in the folders: id, group, framework, expected tests, requirements, and what a check found out."""
     rows = importing.listing(paths)
     if json:
         emit_json({"tasks": rows})
         return
     table(
-        ("task", "group", "framework", "#tests", "requirements"),
-        ((r["task"], r["group"], r["framework"] or "–", str(r["tests"]), ", ".join(r["requirements"])) for r in rows),
-    )
+        ("task", "group", "framework", "#tests", "requirements", "label", "#strength"),
+        (
+            (
+                r["task"], r["group"], r["framework"] or "–", str(r["tests"]), ", ".join(r["requirements"]),
+                r["label"] or r["uncalibrated"], number(r["strength"], lambda v: f"{v:.2f}"),
+            )
+            for r in rows
+        ),
+    )  # fmt: skip
 
 
 @contextmanager

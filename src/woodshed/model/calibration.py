@@ -6,6 +6,7 @@ import hashlib
 import json
 from datetime import datetime
 from enum import StrEnum
+from typing import Literal
 
 from pydantic import Field
 
@@ -40,13 +41,14 @@ class CheckSpec(Record):
 
     ``references`` is the least number of attempts by the reference; up to ``doubtful`` are made where the task's files
     speak of time, chance or threads and its tests are quick. ``variants`` bounds how many wrong end states are judged.
+    Of known cheats those are tried that fit: "quick" ones, or "all", with those that cost a verifier its whole bound.
     """
 
     nops: int = Field(default=3, gt=0)
     references: int = Field(default=5, gt=0)
     doubtful: int = Field(default=25, ge=0)
     variants: int = Field(default=20, ge=0)
-    cheats: bool = True
+    cheats: Literal["none", "quick", "all"] = "quick"
 
 
 class Tries(Record):

@@ -9,6 +9,7 @@ from typing import Any, Literal, cast
 
 from woodshed import plugins, pypi
 from woodshed.errors import UsageError
+from woodshed.services.calibration.standing import standing
 from woodshed.services.probing import probe_with
 from woodshed.tasks import import_humaneval, import_pypi
 from woodshed.tasks.load import find_tasks
@@ -49,7 +50,12 @@ async def pypi_pair(
 
 
 def listing(paths: Sequence[Path]) -> list[dict[str, Any]]:
-    """One row a task: id, group, folder, digest, framework, expected tests, requirements."""
+    """One row a task: id, group, folder, digest, framework, expected tests, requirements, and how it stands.
+
+    ``label`` and ``strength`` are those of a current calibration; without one, ``uncalibrated`` says why.
+    """
+    tasks = find_tasks(list(paths))
+    stands = {task.id: standing(task) for task in tasks}
     return [
         {
             "task": task.id,
@@ -59,8 +65,12 @@ def listing(paths: Sequence[Path]) -> list[dict[str, Any]]:
             "framework": task.verifier.framework.value if task.verifier.framework else None,
             "tests": len(task.verifier.expected_tests),
             "requirements": list(task.environment.requirements),
+            "label": stands[task.id].label,
+            "strength": record.strength if (record := stands[task.id].record) else None,
+            "quarantine": stands[task.id].quarantine,
+            "uncalibrated": stands[task.id].missing or None,
         }
-        for task in find_tasks(list(paths))
+        for task in tasks
     ]
 
 

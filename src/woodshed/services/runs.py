@@ -29,6 +29,7 @@ from woodshed.model import (
 from woodshed.model.event import now
 from woodshed.model.rules import RuleSet
 from woodshed.services import rulesets
+from woodshed.services.calibration.standing import admitted
 from woodshed.services.crew import Crew
 from woodshed.services.home import Home
 from woodshed.store.ids import attempt_id, new_run_id
@@ -74,14 +75,17 @@ def plan(
     engine: str,
     verifier: str = "fresh",
     rules: RuleSet | None = None,
+    strict: bool = False,
+    quarantined: bool = False,
     tell: Callable[[str], None] = lambda sentence: None,
 ) -> tuple[RunSpec, list[Task]]:
     """What is asked, checked against the task folders and the engine; ``rules`` take the place of the tasks' own.
 
-    ``tell`` hears what a policy does not hold, and where rules will leave a total unknown. Raises UsageError for
-    anything wrong with tasks, names, rules or policies, Unsupported for what the engine cannot hold.
+    Tasks in quarantine are left out unless ``quarantined``; ``strict`` refuses them, and tasks that are not calibrated.
+    ``tell`` hears of both, what a policy does not hold, and where rules will leave a total unknown. Raises UsageError
+    for anything wrong with tasks, names, rules or policies, Unsupported for what the engine cannot hold.
     """
-    tasks = find_tasks([Path(path) for path in paths])
+    tasks = admitted(find_tasks([Path(path) for path in paths]), strict=strict, quarantined=quarantined, tell=tell)
     spec = RunSpec(
         tasks=tuple(str(task.folder) for task in tasks),
         digests={str(task.folder): task.digest for task in tasks},
@@ -127,20 +131,26 @@ async def resume(home: Home, run_id: str, progress: Progress, *, concurrency: in
 
     ``last`` names the newest run. Raises UsageError when there is none, when its owner lives, or a task has changed.
     """
-    run = home.store.run(run_id)
+    run = to_resume(home, run_id, checking=False, concurrency=concurrency)
     if run.state is RunState.FINISHED:
         return run
-    if run.spec.check is not None:
-        raise UsageError(f"{run.id} is a check of tasks", field="run",
-                         remedy=f"Say: woodshed tasks check --resume {run.id}")
-    if concurrency:
-        run = run.model_copy(update={"spec": run.spec.model_copy(update={"concurrency": concurrency})})
-    if run.executor:
-        refuse_living(run, home.path)  # before models are loaded; whoever takes over asks once more
     tasks = unchanged(run)
     async with Crew(home, run, tasks) as crew:
         crew.take_over()
         return await drive(home, run, crew, progress)
+
+
+def to_resume(home: Home, run_id: str, *, checking: bool, concurrency: int | None) -> Run:
+    """The run to finish, with another ``concurrency`` where one is given. Raises UsageError as :func:`resume` does."""
+    run = home.store.run(run_id)
+    if (run.spec.check is not None) is not checking:
+        what, command = ("a check of tasks", "tasks check") if run.spec.check else ("no check of tasks", "run")
+        raise UsageError(f"{run.id} is {what}", field="run", remedy=f"Say: woodshed {command} --resume {run.id}")
+    if concurrency:
+        run = run.model_copy(update={"spec": run.spec.model_copy(update={"concurrency": concurrency})})
+    if run.executor and run.state is not RunState.FINISHED:
+        refuse_living(run, home.path)  # before models are loaded; whoever takes over asks once more
+    return run
 
 
 def resumable(home: Home, spec: RunSpec) -> Run | None:

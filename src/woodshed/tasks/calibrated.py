@@ -10,7 +10,7 @@ from pathlib import Path
 from woodshed.errors import UsageError
 from woodshed.model import Calibration
 
-NAME = "calibration.json"
+FILE = "calibration.json"
 MAX_BYTES = 20_000_000
 
 
@@ -20,7 +20,7 @@ def read_calibration(folder: Path) -> Calibration | None:
     A record of another version, with unknown keys, or whose seal is not that of the rest is none: the remedy for all of
     them is another check. Never raises for what stands in the file.
     """
-    file = folder / NAME
+    file = folder / FILE
     try:
         if file.is_symlink() or not file.is_file() or file.stat().st_size > MAX_BYTES:
             return None
@@ -32,10 +32,10 @@ def read_calibration(folder: Path) -> Calibration | None:
 
 def write_calibration(folder: Path, record: Calibration) -> Path:
     """Put ``record``, sealed, beside the task, in one piece; the file. Raises UsageError where that cannot be."""
-    file = folder / NAME
+    file = folder / FILE
     text = json.dumps(record.sealed().to_json(), indent=1, ensure_ascii=True) + "\n"
     try:
-        handle, temporary = tempfile.mkstemp(dir=folder, prefix=f".{NAME}.")
+        handle, temporary = tempfile.mkstemp(dir=folder, prefix=f".{FILE}.")
         try:
             with os.fdopen(handle, "w") as out:
                 out.write(text)

@@ -19,6 +19,10 @@ _CHUNK = 1 << 20
 _HISTORY = frozenset({".git", ".hg", ".svn", ".bzr", ".jj"})
 
 
+class HistoryLeft(UsageError):
+    """A workspace that holds version control's data: who solves the task could look the solution up."""
+
+
 def digest(folder: Path) -> str:
     """The sha256 (hex) of ``folder``'s files. Raises UsageError for what a task folder must not hold."""
     total = hashlib.sha256()
@@ -88,12 +92,12 @@ def check_part(root: Path, what: str) -> None:
 
 
 def check_history(workspace: Path) -> None:
-    """No version control data below ``workspace``: it may hold the solution. Raises UsageError."""
+    """No version control data below ``workspace``: it may hold the solution. Raises HistoryLeft."""
     for name, path, kind, _, _ in _walk(workspace, b"/"):
         last = os.fsdecode(name.rpartition(b"/")[2])
         bare = kind == "directory" and last == "objects" and all(
             (Path(path).parent / sibling).exists() for sibling in ("HEAD", "refs")
         )
         if last.lower() in _HISTORY or bare:
-            raise UsageError("version control data in the workspace: its history may hold the solution", file=path,
+            raise HistoryLeft("version control data in the workspace: its history may hold the solution", file=path,
                              remedy="Remove it; export the files alone (git archive).")

@@ -129,7 +129,7 @@ def flake_rates(attempts: Sequence[Try]) -> dict[str, float]:
     for name in sorted({name for verdict in valid for name in verdict.tests}):
         seen = Counter(verdict.tests.get(name, TestOutcome.MISSING) for verdict in valid)
         rates[name] = 1 - seen.most_common(1)[0][1] / len(valid)
-    totals = Counter(verdict.total for verdict in valid)
+    totals = Counter(verdict.passed for verdict in valid)
     if not rates or (not any(rates.values()) and len(totals) > 1):
         rates[REWARD] = 1 - totals.most_common(1)[0][1] / len(valid)
     return rates

@@ -25,11 +25,15 @@ class Variation(Record):
 
 
 class Findings(Record):
-    """What follows from a task's first attempts, in order: the wrong end states to judge, and what its start leaks."""
+    """What follows from a task's first attempts, in order: the wrong end states to judge, and what its start leaks.
+
+    ``unexplored`` says why neither could be found out, where that is so.
+    """
 
     version: int = 1
     leaks: tuple[str, ...] = ()
     variations: tuple[Variation, ...] = ()
+    unexplored: str = ""
 
 
 async def reference_ends(task: Task, changes: ChangeSet, tree: Tree, case: Case) -> Ends:
