@@ -57,7 +57,8 @@ def _lines(content: bytes | None) -> list[str]:
         return []
     if b"\0" in content:
         raise UnicodeDecodeError("utf-8", content, 0, 1, "a NUL byte")
-    return content.decode("utf-8").splitlines(keepends=True)
+    parts = content.decode("utf-8").split("\n")  # only LF ends a line for diff and patch; splitlines knows others
+    return [part + "\n" for part in parts[:-1]] + ([parts[-1]] if parts[-1] else [])
 
 
 def _work(old: list[str], new: list[str]) -> int:
