@@ -101,6 +101,7 @@ class _Look:
         test = bool(TEST.fullmatch(relative) or START_TEST.fullmatch(relative) or basename(path) == "conftest.py")
         if change.kind is ChangeKind.FILE:
             before, (added, removed) = self._before(path), self._compared(path, change)
+            added += not added and not removed and self._made_executable(path, change)
             if added or removed or before is None:
                 yield FilePatch(path=path, added=added, removed=removed, test=test)
         elif change.kind is ChangeKind.SYMLINK:
@@ -122,6 +123,11 @@ class _Look:
             return (0, 0) if after == before else (_count(after), _count(before))
         old, new = Counter((before or b"").splitlines()), Counter(after.splitlines())
         return (new - old).total(), (old - new).total()
+
+    def _made_executable(self, path: str, change: Change) -> bool:
+        """Whether only its executable bits differ, which counts as a line. A file of an image is not looked at."""
+        found = self._start.host(path)
+        return found is not None and bool((found.lstat().st_mode ^ change.mode) & 0o111)
 
     def _gone(self, path: str, test: bool, kind: ChangeKind) -> Iterator[FilePatch]:
         """A file or whole folder that the start had. What an emptied folder holds now has changes of its own."""

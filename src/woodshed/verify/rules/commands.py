@@ -144,7 +144,9 @@ def _only_reads(name: str, rest: list[str]) -> bool:
     if name == "find":
         return not {"-delete", "-exec", "-execdir", "-ok", "-okdir", "-fprint", "-fls", "-fprintf"} & set(rest)
     if name == "git":
-        return bool(rest) and next((word for word in rest if not word.startswith("-")), "") in _GIT_READS
+        while rest and rest[0].startswith("-"):
+            rest = rest[2 if rest[0] in ("-C", "-c") else 1:]
+        return bool(rest) and rest[0] in _GIT_READS
     if name in ("awk", "gawk", "mawk"):
         return not any(">" in word or "system(" in word or word == "inplace" for word in rest)
     if name == "tee":
