@@ -18,8 +18,10 @@ from pathlib import Path
 import pytest
 
 from ocikit import Layout
+from woodshed.sandbox.egress.addresses import why_refused
 
 INCLUDED = "python3-pip,nodejs"
+DEBIAN, PYPI, NPM = "deb.debian.org", ("pypi.org", "files.pythonhosted.org"), "registry.npmjs.org"
 
 
 def need(*programs: str) -> None:
@@ -38,6 +40,25 @@ def debian(folder: Path) -> bytes:
     if done.returncode:
         pytest.skip(f"needs a Debian mirror for mmdebstrap: {done.stderr.strip().splitlines()[-1:]}")
     return target.read_bytes()
+
+
+def reaching(file: Path, *hosts: str) -> Path:
+    """A policy in ``file`` that lets a build reach ``hosts`` the way this machine does; skips where it does not.
+
+    Where they lead to what no name should (a mirror or a proxy at an address of its own), the rules say so. What reads
+    TLS on the way has an authority that this machine trusts and no image does: ``intercept`` trusts it outside.
+    """
+    text = ""
+    for host in hosts:
+        try:
+            address = str(socket.getaddrinfo(host, 443, socket.AF_INET, socket.SOCK_STREAM)[0][4][0])
+            socket.create_connection((host, 80 if host == DEBIAN else 443), 10).close()
+        except OSError as error:
+            pytest.skip(f"needs {host}: {error}")
+        text += f'[[network.rules]]\nhost = "{host}"\nintercept = {str(host != DEBIAN).lower()}\n'
+        text += f'address = "{address}"\n' if why_refused(address) else ""
+    file.write_text(text)
+    return file
 
 
 def repository(folder: Path, *packages: str) -> None:

@@ -11,39 +11,81 @@ from collections.abc import Sequence
 
 from woodshed.errors import UsageError
 
+_DEEP, _MOST_LOOSE = "**", 3
+_MOST_RULES = 10_000
+
 
 def pattern(text: str, *, deep: bool = False) -> re.Pattern[str]:
     """What matches a whole path. ``*`` and ``?`` stay within a part of it; with ``deep``, ``**`` crosses any number.
 
-    Raises ValueError for a pattern that is none.
+    A pattern may be an enemy's: what each wildcard but the last of its kind has taken is not given back, which changes
+    no answer and keeps the time polynomial. Raises ValueError for a pattern that is none.
     """
-    out, at = "", 0
+    blocks: list[list[str]] = [[]]
+    for part in _parts(text):
+        if deep and part == [_DEEP]:
+            blocks.append([])
+        elif _DEEP in part and deep:
+            return re.compile(_loose(text), re.DOTALL)
+        else:
+            blocks[-1].append(_part(part))
+    out = "/".join(blocks[0])
+    for number, block in enumerate(blocks[1:], 1):
+        out += "/" if number == 1 and blocks[0] else ""
+        inner = "/".join(block)
+        if number == len(blocks) - 1:
+            out += f"(?:[^/]*/)*{inner}" if block else ".*"
+        elif block:
+            out += f"(?>(?:[^/]*/)*?{inner}/)"
+    return re.compile(out, re.DOTALL)
+
+
+def _parts(text: str) -> list[list[str]]:
+    """Between slashes: expressions for one character each, ``*`` and ``**``."""
+    parts, at = list[list[str]]([[]]), 0
     while at < len(text):
         char = text[at]
         at += 1
-        if char == "*":
-            if deep and text[at:at + 1] == "*":
-                at += 1
-                if text[at:at + 1] == "/":
-                    at += 1
-                    out += "(?:.*/)?"
-                else:
-                    out += ".*"
-            else:
-                out += "[^/]*"
+        if char == "/":
+            parts.append([])
+        elif char == "*":
+            more = len(text) - len(text[at:].lstrip("*")) - at
+            at += more
+            parts[-1].append(_DEEP if more else "*")
         elif char == "?":
-            out += "[^/]"
+            parts[-1].append("[^/]")
         elif char == "[":
-            part, at = _class(text, at)
-            out += part
+            one, at = _class(text, at)
+            parts[-1].append(one)
         elif char == "\\":
             if at >= len(text):
                 raise ValueError(f"{text!r} ends with an escape")
-            out += re.escape(text[at])
+            parts[-1].append(re.escape(text[at]))
             at += 1
         else:
-            out += re.escape(char)
-    return re.compile(out, re.DOTALL)
+            parts[-1].append(re.escape(char))
+    return parts
+
+
+def _part(part: list[str]) -> str:
+    """The expression of one part of a path; ``**`` in it is ``*``."""
+    chunks = [""]
+    for one in part:
+        if one in ("*", _DEEP):
+            chunks.append("")
+        else:
+            chunks[-1] += one
+    middle = "".join(f"(?>[^/]*?{chunk})" for chunk in chunks[1:-1] if chunk)
+    return chunks[0] + middle + (f"[^/]*{chunks[-1]}" if len(chunks) > 1 else "")
+
+
+def _loose(text: str) -> str:
+    """Of a pattern with ``**`` beside other characters, which crosses slashes as well."""
+    parts = _parts(text)
+    if sum(one in ("*", _DEEP) for part in parts for one in part) > _MOST_LOOSE:
+        raise ValueError(f"{text[:80]!r} has too many wildcards beside a ** that is no part of its own")
+    return "/".join("".join({"*": "[^/]*", _DEEP: ".*"}.get(one, one) for one in part) for part in parts).replace(
+        ".*/", "(?:.*/)?")
 
 
 def _class(text: str, at: int) -> tuple[str, int]:
@@ -86,6 +128,8 @@ class Ignored:
                 continue
             clean = posixpath.normpath(line).lstrip("/")
             try:
+                if len(self._rules) >= _MOST_RULES:
+                    raise ValueError(f"there are more than {_MOST_RULES} patterns")
                 self._rules.append((kept, pattern(clean, deep=True)))
             except ValueError as error:
                 raise UsageError(str(error), file=file, field=f"line {number}", remedy="Mend the pattern.") from None

@@ -15,6 +15,7 @@ KEYWORDS = frozenset({
     "ADD", "ARG", "CMD", "COPY", "ENTRYPOINT", "ENV", "EXPOSE", "FROM", "HEALTHCHECK", "LABEL", "MAINTAINER", "ONBUILD",
     "RUN", "SHELL", "STOPSIGNAL", "USER", "VOLUME", "WORKDIR",
 })
+_MOST_FLAGS = 64
 _FLAGGED = frozenset({"ADD", "COPY", "FROM", "HEALTHCHECK", "RUN"})
 _HERE = frozenset({"ADD", "COPY", "RUN"})
 _DIRECTIVE = re.compile(r"^#\s*([A-Za-z][A-Za-z0-9]*)\s*=\s*(.+?)\s*$")
@@ -116,7 +117,7 @@ class Source:
         if keyword not in KEYWORDS:
             refuse(self.file, number, f"{keyword[:40]!r} is no instruction", "See Docker's Dockerfile reference.")
         heredocs = self._heredocs(rest, number) if keyword in _HERE and "<<" in rest else ()
-        flags, text = self._flags(rest) if keyword in _FLAGGED else ((), rest)
+        flags, text = self._flags(rest, number) if keyword in _FLAGGED else ((), rest)
         if not text:
             refuse(self.file, number, f"{keyword} needs something after it")
         source = text
@@ -141,13 +142,15 @@ class Source:
                 return whole
             line, self._at = self._lines[self._at], self._at + 1
 
-    def _flags(self, rest: str) -> tuple[tuple[tuple[str, str], ...], str]:
-        flags = []
+    def _flags(self, rest: str, number: int) -> tuple[tuple[tuple[str, str], ...], str]:
+        flags: list[tuple[str, str]] = []
         while rest.startswith("--"):
             first = words.split(rest, self.escape)[0]
             match = _FLAG.fullmatch(first)
             if match is None:
                 break
+            if len(flags) >= _MOST_FLAGS:
+                refuse(self.file, number, f"more than {_MOST_FLAGS} flags")
             flags.append((match[1], match[2] if match[2] is not None else "true"))
             rest = rest[len(first):].lstrip()
         return tuple(flags), rest

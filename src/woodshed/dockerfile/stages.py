@@ -12,6 +12,11 @@ from woodshed.dockerfile.parse import Instruction, Source, filled, refuse
 from woodshed.errors import UsageError
 
 MAX_BYTES = 1_000_000
+MAX_STAGES, MAX_INSTRUCTIONS = 200, 5000
+"""Of one file: no image has that many layers, and a file may be an enemy's."""
+MAX_VARIABLES = 6 << 20
+"""Characters of all variables together: Linux passes no more to a program (fs/exec.c)."""
+_LONGEST_PATH = 4096
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 _REMEDY = "See Docker's Dockerfile reference."
 
@@ -74,7 +79,9 @@ def read(text: str, file: object, arguments: Mapping[str, str] | None = None) ->
     known: dict[str, str] = {}
     stages: list[Stage] = []
     steps: list[Instruction] = []
-    for instruction in source.instructions():
+    for count, instruction in enumerate(source.instructions()):
+        if count >= MAX_INSTRUCTIONS or len(stages) > MAX_STAGES:
+            refuse(file, instruction.line, f"more than {MAX_INSTRUCTIONS} instructions or {MAX_STAGES} stages")
         if instruction.keyword == "FROM":
             stages = _closed(stages, steps)
             steps = []
@@ -124,13 +131,41 @@ def argument(
 ) -> list[tuple[str, str | None]]:
     """The names that an ARG declares, each with its default or None."""
     found: list[tuple[str, str | None]] = []
+    variables, total = dict(variables), 0
     for word in words.split(instruction.text, escape):
         name, equals, value = word.partition("=")
         if not name.replace("_", "").isalnum() or name[0].isdigit():
             refuse(file, instruction.line, f"{name!r} is no name of an argument", _REMEDY)
         found.append((name, filled(instruction, value, variables, file, escape) if equals else None))
-        variables = {**variables, name: found[-1][1] or ""}
+        variables[name] = found[-1][1] or ""
+        total += len(variables[name])
+        if total > MAX_VARIABLES:
+            refuse(file, instruction.line, f"more than {MAX_VARIABLES} characters of arguments")
     return found
+
+
+def environment(step: Instruction, variables: Mapping[str, str], file: object, escape: str) -> dict[str, str]:
+    """What an ENV (or LABEL) sets, variables put in. Raises UsageError naming the line."""
+    found: dict[str, str] = {}
+    total = sum(map(len, variables.values()))
+    try:
+        for name, value in words.pairs(step.text, escape):
+            key = words.expand(name, variables, escape)
+            found[key] = filled(step, value, variables, file, escape)
+            total += len(key) + len(found[key])
+            if total > MAX_VARIABLES:
+                raise words.Unreadable(f"makes more than {MAX_VARIABLES} characters of variables")
+    except words.Unreadable as error:
+        refuse(file, step.line, f"{step.keyword} {error}")
+    return found
+
+
+def joined(above: str, path: str, step: Instruction, file: object) -> str:
+    """Where WORKDIR ``path`` leads from ``above``, absolute. Raises UsageError."""
+    whole = "/" + posixpath.normpath(posixpath.join(above, path)).lstrip("/")
+    if len(whole) > _LONGEST_PATH:
+        refuse(file, step.line, f"a path of more than {_LONGEST_PATH} characters")
+    return whole
 
 
 def workdir(dockerfile: Dockerfile) -> str | None:
@@ -147,12 +182,7 @@ def _workdir(dockerfile: Dockerfile, stage: Stage, before: int) -> str | None:
     variables: dict[str, str] = {}
     for step in stage.steps:
         if step.keyword == "ENV":
-            try:
-                new = {name: words.expand(value, variables, dockerfile.escape)
-                       for name, value in words.pairs(step.text, dockerfile.escape)}
-            except words.Unreadable as error:
-                refuse(dockerfile.file, step.line, str(error))
-            variables |= new
+            variables |= environment(step, variables, dockerfile.file, dockerfile.escape)
         elif step.keyword == "ARG":
             for name, default in argument(step, variables, dockerfile.file, dockerfile.escape):
                 value = default if default is not None else dockerfile.arguments.get(name)
@@ -161,5 +191,5 @@ def _workdir(dockerfile: Dockerfile, stage: Stage, before: int) -> str | None:
         elif step.keyword == "WORKDIR":
             path = filled(step, step.text, variables, dockerfile.file, dockerfile.escape)
             if path.startswith("/") or here is not None:
-                here = posixpath.normpath(posixpath.join(here or "/", path))
+                here = joined(here or "/", path, step, dockerfile.file)
     return here

@@ -10,6 +10,11 @@ _SPECIAL = frozenset("@*#?-$!0123456789")
 """Parameters of a shell that no Dockerfile has: they are empty."""
 
 
+LONGEST = 1 << 17
+"""Characters of what variables make of a word: Linux takes no longer variable or argument (MAX_ARG_STRLEN)."""
+_DEEPEST = 40
+
+
 class Unreadable(ValueError):
     """A quote or brace that does not end, or an expansion that is not known; the message says which."""
 
@@ -47,7 +52,7 @@ def expand_document(text: str, variables: Mapping[str, str]) -> str:
 class _Lexer:
     def __init__(self, text: str, variables: Mapping[str, str], escape: str) -> None:
         self._text, self._variables, self._escape = text, variables, escape
-        self._at = 0
+        self._at = self._made = self._depth = 0
 
     def run(self, end: str = "") -> str:
         """Everything up to ``end`` (a closing brace, taken), or the text's own end."""
@@ -117,8 +122,15 @@ class _Lexer:
             self._at += 1
             return self._braced()
         if name := self._name():
-            return self._variables.get(name, "")
+            return self._put(self._variables.get(name, ""))
         return "$"
+
+    def _put(self, value: str) -> str:
+        """``value``, which becomes part of the word: a few lines could double it without end."""
+        self._made += len(value)
+        if self._made > LONGEST:
+            raise Unreadable(f"more than {LONGEST} characters come of {self._text[:80]!r}")
+        return value
 
     def _name(self) -> str:
         start = self._at
@@ -136,20 +148,24 @@ class _Lexer:
         mark = self._take()
         value = self._variables.get(name)
         if mark == "}":
-            return value or ""
+            return self._put(value or "")
         if mark == ":":
             value = value or None  # empty counts as unset
             mark = self._take() if self._at < len(self._text) else ""
         if mark not in ("-", "+", "?"):
             raise Unreadable(f"${{{name}{mark}…}} is no expansion known here (those are :- - :+ + :? ?)")
+        self._depth += 1
+        if self._depth > _DEEPEST:
+            raise Unreadable(f"expansions more than {_DEEPEST} deep in {self._text[:80]!r}")
         word = self.run("}")
+        self._depth -= 1
         if mark == "-":
-            return word if value is None else value
+            return word if value is None else self._put(value)
         if mark == "+":
             return "" if value is None else word
         if value is None:
             raise Unreadable(f"{name}: {word or 'is not set'}")
-        return value
+        return self._put(value)
 
 
 def pairs(text: str, escape: str = "\\") -> Iterator[tuple[str, str]]:

@@ -10,6 +10,9 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
+import posixpath
+import stat
 import tarfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -29,6 +32,7 @@ _MAX_MEMBERS = 100_000
 _INDEX = ("application/vnd.oci.image.index.v1+json", "application/vnd.docker.distribution.manifest.list.v2+json")
 _MANIFEST = ("application/vnd.oci.image.manifest.v1+json", "application/vnd.docker.distribution.manifest.v2+json")
 ACCEPT = (*_INDEX, *_MANIFEST)
+_AMBIGUOUS = "one document is both a manifest and a list of them, and means another image to others (CVE-2021-41190)"
 _REF_NAME = "org.opencontainers.image.ref.name"
 
 
@@ -132,6 +136,8 @@ def is_index(value: Mapping[str, Any]) -> bool:
 
 def choose(index: Mapping[str, Any], name: str) -> Descriptor:
     """The manifest for this machine. Raises ImageFault naming what there is."""
+    if "layers" in index or "config" in index:
+        broken(name, _AMBIGUOUS)
     seen = []
     for entry in _list(index, "manifests", name):
         platform = entry.get("platform") if isinstance(entry, dict) else None
@@ -149,6 +155,8 @@ def choose(index: Mapping[str, Any], name: str) -> Descriptor:
 
 def layers(manifest: Mapping[str, Any], name: str) -> tuple[Descriptor, tuple[Descriptor, ...]]:
     """The configuration and the layers that a manifest names. Raises ImageFault."""
+    if "manifests" in manifest:
+        broken(name, _AMBIGUOUS)
     if manifest.get("schemaVersion") == 1 or "fsLayers" in manifest:
         broken(name, "its manifest has Docker's schema 1, which nothing writes any more; push it again")
     found = tuple(descriptor(entry, name) for entry in _list(manifest, "layers", name))
@@ -172,15 +180,26 @@ def configuration(data: bytes, count: int, name: str) -> tuple[Config, tuple[str
     inner = value.get("config") or {}
     if not isinstance(inner, dict):
         broken(name, "its configuration is none")
+    if not _encodable(inner):
+        broken(name, "its configuration holds characters that are none")
     env = dict(word.split("=", 1) for word in _words(inner, "Env", name) if "=" in word and not word.startswith("="))
     labels = inner.get("Labels")
     return Config(
         env={key: text for key, text in env.items() if "\0" not in key + text},
-        workdir=_text(inner, "WorkingDir") or "/", user=_text(inner, "User"),
+        workdir="/" + posixpath.normpath("/" + _text(inner, "WorkingDir")).lstrip("/"), user=_text(inner, "User"),
         shell=tuple(_words(inner, "Shell", name)), entrypoint=tuple(_words(inner, "Entrypoint", name)),
         cmd=tuple(_words(inner, "Cmd", name)),
         labels={str(key): str(text) for key, text in labels.items()} if isinstance(labels, dict) else {},
     ), tuple(ids)
+
+
+def _encodable(value: Mapping[str, Any]) -> bool:
+    """Whether its strings can be written: JSON can name halves of characters."""
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except (UnicodeEncodeError, RecursionError):
+        return False
+    return True
 
 
 def _text(value: Mapping[str, Any], key: str) -> str:
@@ -222,10 +241,16 @@ class Folder:
 
     def open(self, name: str) -> BinaryIO | None:
         """A regular file; links are not followed."""
-        path = self._root / name
+        parts = name.split("/")
+        if not set(parts).isdisjoint(("", ".", "..")) or "\0" in name:
+            return None  # a manifest's own words: they name nothing outside
         with suppress(OSError):
-            if path.is_file() and not path.is_symlink():
-                return path.open("rb")
+            path = self._root.joinpath(*parts)
+            if os.path.realpath(path.parent) == os.path.join(os.path.realpath(self._root), *parts[:-1]):  # noqa: PTH118
+                fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+                if stat.S_ISREG(os.fstat(fd).st_mode):
+                    return os.fdopen(fd, "rb")
+                os.close(fd)
         return None
 
 

@@ -6,7 +6,6 @@ that name which is here already is the step's outcome: that is the whole cache, 
 
 from __future__ import annotations
 
-import posixpath
 import tomllib
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,8 +15,7 @@ from typing import NoReturn
 from woodshed import dockerfile
 from woodshed.dockerfile import Beyond, Dockerfile, Ignored, Instruction, Stage, refuse
 from woodshed.dockerfile.parse import filled
-from woodshed.dockerfile.stages import argument, automatic, machine
-from woodshed.dockerfile.words import Unreadable, expand, pairs
+from woodshed.dockerfile.stages import argument, automatic, environment, joined, machine
 from woodshed.errors import EnvironmentFault, ImageFault, UsageError
 from woodshed.model import Limits, SandboxPolicy
 from woodshed.sandbox.images import reference
@@ -246,8 +244,7 @@ class _Build:
     _add = _copy
 
     def _workdir(self, state: State, step: Instruction, stage: Stage) -> None:
-        path = posixpath.normpath(posixpath.join(state.config.workdir, self.fill(state, step, step.text)))
-        path = "/" + path.lstrip("/")
+        path = joined(state.config.workdir, self.fill(state, step, step.text), step, self.order.file)
         state.config = replace(state.config, workdir=path)
         if View([self.bases.layers.path(layer) for layer in state.layers]).is_directory(path):
             return
@@ -264,11 +261,7 @@ class _Build:
     # -- what only the configuration tells -----------------------------------------------------------------------------
 
     def _env(self, state: State, step: Instruction, stage: Stage) -> None:
-        try:
-            new = {expand(name, state.variables, self.parsed.escape): self.fill(state, step, value)
-                   for name, value in pairs(step.text, self.parsed.escape)}
-        except Unreadable as error:
-            self.refuse(step.line, f"ENV {error}")
+        new = environment(step, state.variables, self.order.file, self.parsed.escape)
         if any("\0" in name + value or not name for name, value in new.items()):
             self.refuse(step.line, "ENV has a name or value that no process can have")
         state.config = replace(state.config, env={**state.config.env, **new})
@@ -281,10 +274,7 @@ class _Build:
                 state.arguments[name] = given
 
     def _label(self, state: State, step: Instruction, stage: Stage) -> None:
-        try:
-            new = {name: self.fill(state, step, value) for name, value in pairs(step.text, self.parsed.escape)}
-        except Unreadable as error:
-            self.refuse(step.line, f"LABEL {error}")
+        new = environment(step, state.variables, self.order.file, self.parsed.escape)
         state.config = replace(state.config, labels={**state.config.labels, **new})
 
     def _user(self, state: State, step: Instruction, stage: Stage) -> None:

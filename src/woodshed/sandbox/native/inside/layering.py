@@ -25,6 +25,7 @@ _IDS = 65536
 _MODE = 0o7777
 _BLOCK = 512
 _MOUNTED = ("dev", "proc", "sys")
+_DEEPEST = 400
 _HELD_BYTES = 64 << 20
 """Of names that are remembered to the end (directories' modes, deletions); an image has a hundredth of that."""
 
@@ -107,11 +108,15 @@ class _Tree:
     def place(self, member: Member) -> None:
         try:
             path = os.fsencode(member.path(member.raw.lstrip(b"/")))
+            if path.count(b"/") > _DEEPEST:
+                raise Refused(f"{_shown(member.raw)}: more than {_DEEPEST} directories deep")
             if not path:
                 self._top_directory(member)
             elif not (self._layer and self._mark(path, member)):
                 self._make(path, member)
         except OSError as error:
+            if error.errno == errno.EMLINK:
+                raise Refused(f"{_shown(member.raw)}: more names than one file can have") from None
             if error.errno not in (errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG):
                 raise
             raise Refused(f"{_shown(member.raw)}: a link, file or directory stands in its way") from None
@@ -299,10 +304,15 @@ class _Tree:
             if not key.startswith(before):
                 continue
             name = key[len(before):]
-            if name.startswith("user.") and not name.startswith("user.overlay.") and len(name) < 256:
-                os.setxattr(fd, name, value)
-            else:
+            if not name.startswith("user.") or name.startswith("user.overlay.") or len(name) > 255 or "\0" in name:
                 self._count(b"attributes")
+                continue
+            try:
+                os.setxattr(fd, name, value)
+            except OSError as error:
+                if error.errno not in (errno.EINVAL, errno.ENOSPC, errno.E2BIG, errno.ERANGE, errno.ENOTSUP):
+                    raise
+                self._count(b"attributes")  # more than a file can have, or a file system without
 
     # -- the end -------------------------------------------------------------------------------------------------------
 

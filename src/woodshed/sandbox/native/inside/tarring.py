@@ -274,14 +274,15 @@ def _own_name(header: bytes) -> bytes:
 
 def _extend(names: dict[str, bytes], records: bytes, *, attributes: bool = False) -> None:
     """Read pax records into ``names``. Raises Refused."""
-    while records:
-        digits, space, _ = records[:20].partition(b" ")
+    at = 0  # not cut off one by one: a header of tiny records would take minutes
+    while at < len(records):
+        digits, space, _ = records[at:at + 20].partition(b" ")
         if not space or not digits.isdigit():
             raise Refused("the archive is malformed: a pax record without its length")
         length = int(digits)
-        record = records[len(digits) + 1:length]
+        record = records[at + len(digits) + 1:at + length]
         key, equals, value = record[:-1].partition(b"=")
-        if not len(digits) + 1 < length <= len(records) or not equals or record[-1:] != b"\n":
+        if not len(digits) + 1 < length <= len(records) - at or not equals or record[-1:] != b"\n":
             raise Refused("the archive is malformed: a pax record of a wrong length")
         if key in (b"path", b"linkpath", b"size"):
             names[key.decode()] = value
@@ -289,4 +290,4 @@ def _extend(names: dict[str, bytes], records: bytes, *, attributes: bool = False
             names["sparse"] = value
         elif attributes and key.startswith((b"uid", b"gid", b"mtime", XATTR)):
             names[os.fsdecode(key)] = value
-        records = records[length:]
+        at += length
