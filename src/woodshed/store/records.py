@@ -21,6 +21,7 @@ from woodshed.model import Attempt, AttemptState, Event, Outcome, Record, Run, R
 from woodshed.model.event import now
 from woodshed.model.grade import Regrade, Regraded
 from woodshed.store.opening import READS, faults, open_engine
+from woodshed.store.queue import Queue
 from woodshed.store.tables import attempts, events, executions, regraded, regrades, runs
 from woodshed.store.text import dump, dump_data, stamp
 
@@ -60,6 +61,11 @@ class Store:
 
     def __init__(self, url: str | None, home: Path) -> None:
         self._engine = open_engine(url, home)
+
+    @property
+    def queue(self) -> Queue:
+        """The attempts of shared runs, and the workers that take them."""
+        return Queue(self._engine, self._write, self._read)
 
     def close(self) -> None:
         """Give back the connections. Idempotent."""

@@ -1,4 +1,5 @@
-"""The tables. Every row has a project; JSON is text; times are ISO 8601 UTC text of fixed width, so they sort.
+"""The tables. Every row has a project, but for those of workers and limits, which serve all. JSON is text; times are
+ISO 8601 UTC text of fixed width, so they sort.
 
 JSON stands in text columns because the same code serves SQLite and PostgreSQL, and because an event's data may hold
 characters (NUL, lone surrogates from file names) that PostgreSQL's own JSON type refuses. A change here needs a
@@ -7,9 +8,20 @@ migration in ``migrations/versions``; a test compares the two.
 
 from __future__ import annotations
 
-from sqlalchemy import Column, ForeignKeyConstraint, Index, Integer, MetaData, String, Table, Text, UniqueConstraint
+from sqlalchemy import (
+    Column,
+    Float,
+    ForeignKeyConstraint,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+)
 
-HEAD = "0002"
+HEAD = "0003"
 """The migration that these tables agree with."""
 
 metadata = MetaData(
@@ -105,4 +117,64 @@ regraded = Table(
     Column("components", Text, nullable=False),
     ForeignKeyConstraint(["regrade"], ["regrades.id"]),
     ForeignKeyConstraint(["attempt"], ["attempts.id"]),
+)
+
+submissions = Table(
+    "submissions",
+    metadata,
+    Column("run", String(64), primary_key=True),
+    Column("project", String(64), nullable=False),
+    Column("key", String(200)),
+    Column("priority", Integer, nullable=False),
+    Column("slots", Integer),
+    Column("not_before", String(32)),
+    Column("state", String(16), nullable=False),
+    Column("reason", Text),
+    Column("created_at", String(32), nullable=False),
+    ForeignKeyConstraint(["run"], ["runs.id"]),
+    UniqueConstraint("project", "key"),
+)
+
+queued = Table(
+    "queued",
+    metadata,
+    Column("attempt", String(80), primary_key=True),
+    Column("run", String(64), nullable=False),
+    Column("project", String(64), nullable=False),
+    Column("number", Integer, nullable=False),
+    Column("endpoint", Text, nullable=False),
+    Column("lane", String(16), nullable=False),
+    Column("deaths", Integer, nullable=False),
+    Column("available_at", String(32)),
+    Column("worker", String(64)),
+    Column("claimed_at", String(32)),
+    ForeignKeyConstraint(["attempt"], ["attempts.id"]),
+    ForeignKeyConstraint(["run"], ["submissions.run"]),
+    Index("ix_queued_run", "run"),
+    Index("ix_queued_worker", "worker"),
+)
+
+workers = Table(
+    "workers",
+    metadata,
+    Column("executor", String(64), primary_key=True),
+    Column("host", Text, nullable=False),
+    Column("pid", Integer, nullable=False),
+    Column("started_at", String(32), nullable=False),
+    Column("beat", Float(53), nullable=False),
+    Column("slots", Integer, nullable=False),
+    Column("busy", Integer, nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("pool", Text, nullable=False),
+)
+
+limits = Table(
+    "limits",
+    metadata,
+    Column("scope", String(400), primary_key=True),
+    Column("slots", Integer),
+    Column("per_minute", Float(53)),
+    Column("tokens", Float(53), nullable=False),
+    Column("filled", Float(53), nullable=False),
+    Column("held_until", Float(53)),
 )

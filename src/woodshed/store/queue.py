@@ -1,0 +1,407 @@
+"""Queue: the attempts of shared runs, which any worker may take. All SQL of claims, heartbeats and reaping is here.
+
+A shared run has a row in ``submissions``; each of its attempts that is not done has one in ``queued``. A worker claims
+rows for itself, beats while it lives, and settles each row when the attempt is done or to be tried again. Who stops
+beating is reaped: its executions are lost, its attempts are free again, and the fence of :mod:`woodshed.store.records`
+keeps whatever it may still say from counting. Claims are made one at a time (SQLite's write lock, an advisory lock on
+PostgreSQL), so that no bound is ever exceeded, however many workers claim together.
+
+Heartbeats are told by a clock that nobody sets: the database server's on PostgreSQL, the time since boot on SQLite,
+whose users share a machine. Delays are wall time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+import sqlalchemy as sa
+
+from woodshed.errors import UsageError
+from woodshed.model import Attempt, AttemptState, Record
+from woodshed.model.event import now
+from woodshed.store.sharing import Waiting, share_out
+from woodshed.store.tables import attempts, executions, limits, queued, submissions, workers
+from woodshed.store.text import stamp
+
+_CLAIM_LOCK, _REAP_LOCK = 0x77636C6D, 0x77726170  # "wclm", "wrap": PostgreSQL's advisory locks
+_SUSPECT = 2
+"""An attempt that was running at so many deaths of a worker goes into quarantine."""
+_SKEW_S = 5.0
+
+Writing = Callable[[str], AbstractContextManager[sa.Connection]]
+
+
+class Lane(StrEnum):
+    """Where an attempt waits. QUARANTINE holds those that may have killed their workers; one of them runs at a time."""
+
+    MAIN = "main"
+    QUARANTINE = "quarantine"
+
+
+class SubmissionState(StrEnum):
+    """How a shared run stands in the queue. PAUSED hands out nothing; CANCELLED also calls back what runs."""
+
+    OPEN = "open"
+    PAUSED = "paused"
+    CANCELLED = "cancelled"
+    CLOSED = "closed"
+
+
+class Submission(Record):
+    """A shared run in the queue. ``slots`` bounds its attempts at work at once; None: as many as workers offer."""
+
+    run: str
+    project: str = "default"
+    key: str | None = None
+    priority: int = 0
+    slots: int | None = None
+    not_before: datetime | None = None
+    state: SubmissionState = SubmissionState.OPEN
+    reason: str | None = None
+
+
+class Worker(Record):
+    """A process that takes attempts. ``beat`` is seconds on the queue's own clock."""
+
+    executor: str
+    host: str
+    pid: int
+    started_at: datetime
+    beat: float
+    slots: int
+    busy: int
+    state: str
+    pool: str = ""
+
+
+class Depth(Record):
+    """What waits and what runs, now."""
+
+    ready: int = 0
+    delayed: int = 0
+    running: int = 0
+    quarantined: int = 0
+
+
+class Reaped(Record):
+    """A worker that stopped beating, and the attempts it had; ``suspects`` of them were there at too many deaths."""
+
+    executor: str
+    attempts: tuple[str, ...]
+    suspects: tuple[str, ...] = ()
+
+
+class Queue:
+    """See the module. Every method is synchronous, short and one transaction; it raises StoreFault like the store."""
+
+    def __init__(self, engine: sa.Engine, writing: Writing, reading: Writing) -> None:
+        self._write, self._read = writing, reading
+        self._server = engine.dialect.name == "postgresql"
+
+    # -- submissions ---------------------------------------------------------------------------------------------------
+
+    def submit(self, submission: Submission, planned: Sequence[Attempt], endpoints: Mapping[str, str]) -> str:
+        """Offer the attempts of a run that the store has. Returns the run that holds the idempotency key: this, or the
+
+        one that was submitted with it before; then nothing is added. ``endpoints`` maps an agent to what it loads.
+        """
+        with self._write("submitting the run") as connection:
+            self._alone(connection, _CLAIM_LOCK)
+            if (holder := _holder(connection, submission)) is not None:
+                return holder
+            row = submission.to_json()
+            row["not_before"] = None if submission.not_before is None else stamp(submission.not_before)
+            connection.execute(sa.insert(submissions), row | {"created_at": stamp(now())})
+            rows = [
+                {"attempt": attempt.id, "run": attempt.run, "project": attempt.project, "number": number,
+                 "endpoint": endpoints.get(attempt.agent, ""), "lane": Lane.MAIN.value, "deaths": 0}
+                for number, attempt in enumerate(planned, 1)
+            ]
+            if rows:
+                connection.execute(sa.insert(queued), rows)
+            return submission.run
+
+    def find(self, project: str, key: str) -> str | None:
+        """The run that was submitted with this idempotency key, or None."""
+        with self._read("looking a submission up") as connection:
+            return _holder(connection, Submission(run="", project=project, key=key))
+
+    def submission(self, run_id: str) -> Submission | None:
+        """How the run stands in the queue; None where it is not shared."""
+        query = sa.select(submissions).where(submissions.c.run == run_id)
+        with self._read("reading a submission") as connection:
+            row = connection.execute(query).mappings().one_or_none()
+        return None if row is None else Submission.model_validate({k: v for k, v in row.items() if k != "created_at"})
+
+    def turn(self, run_id: str, state: SubmissionState, reason: str | None = None) -> None:
+        """Pause, open, cancel or close a shared run. Raises UsageError where it is not shared, or is over."""
+        over = [state.value for state in (SubmissionState.CANCELLED, SubmissionState.CLOSED)]
+        change = (sa.update(submissions).where(submissions.c.run == run_id)
+                  .where(sa.or_(submissions.c.state.not_in(over), submissions.c.state == state.value))
+                  .values(state=state.value, reason=reason))
+        with self._write("changing a submission") as connection:
+            if connection.execute(change).rowcount:
+                return
+            there = connection.execute(sa.select(submissions.c.state).where(submissions.c.run == run_id)).scalar()
+        said = f"{run_id} is {there}" if there else f"{run_id} is not shared between workers"
+        raise UsageError(said, field="run", remedy="'woodshed show' lists the runs and how they stand.")
+
+    def limit(self, scope: str, *, slots: int | None = None, per_minute: float | None = None) -> None:
+        """Bound ``project:NAME`` or ``endpoint:URL``: so many at once, so many begun a minute. Neither lifts it."""
+        with self._write("setting a limit") as connection:
+            connection.execute(sa.delete(limits).where(limits.c.scope == scope))
+            if slots is not None or per_minute is not None:
+                connection.execute(sa.insert(limits), {
+                    "scope": scope, "slots": slots, "per_minute": per_minute,
+                    "tokens": 1.0 if per_minute else 0.0, "filled": self._clock(connection),
+                })
+
+    def hold(self, scope: str, seconds: float) -> None:
+        """Nothing of ``scope`` begins for so long: an endpoint asked for patience (Retry-After). Keeps its bounds."""
+        with self._write("holding a queue") as connection:
+            until = self._clock(connection) + seconds
+            held = sa.update(limits).where(limits.c.scope == scope)
+            if not connection.execute(held.values(held_until=until)).rowcount:
+                connection.execute(sa.insert(limits), {"scope": scope, "tokens": 0.0, "filled": 0.0,
+                                                       "held_until": until})
+
+    # -- taking --------------------------------------------------------------------------------------------------------
+
+    def claim(self, executor: str, wanted: int, lane: Lane = Lane.MAIN) -> list[Attempt]:
+        """At most ``wanted`` attempts, this worker's from now on. By priority; projects share evenly; oldest first.
+
+        None where the worker was reaped or drains. In quarantine one attempt runs at a time, wherever workers are.
+        """
+        if wanted <= 0:
+            return []
+        with self._write("claiming attempts") as connection:
+            self._alone(connection, _CLAIM_LOCK)
+            alive = sa.select(workers.c.state).where(workers.c.executor == executor)
+            if connection.execute(alive).scalar() != "working":
+                return []
+            if lane is Lane.QUARANTINE:
+                busy = sa.select(sa.func.count()).where(queued.c.lane == lane.value, queued.c.worker.is_not(None))
+                wanted = 0 if connection.execute(busy).scalar_one() else 1
+            taken = self._choose(connection, wanted, lane)
+            if not taken:
+                return []
+            connection.execute(sa.update(queued).where(queued.c.attempt.in_(taken))
+                               .values(worker=executor, claimed_at=stamp(now())))
+            rows = connection.execute(sa.select(attempts).where(attempts.c.id.in_(taken))).mappings()
+            found = {row["id"]: _attempt(row) for row in rows}
+            return [found[attempt] for attempt in taken]
+
+    def _choose(self, connection: sa.Connection, wanted: int, lane: Lane) -> list[str]:
+        at = stamp(now())
+        free = sa.and_(queued.c.worker.is_(None), queued.c.lane == lane.value,
+                       sa.or_(queued.c.available_at.is_(None), queued.c.available_at <= at))
+        query = (
+            sa.select(submissions.c.run, submissions.c.project, submissions.c.priority, submissions.c.created_at,
+                      submissions.c.slots, queued.c.endpoint, sa.func.sum(sa.case((free, 1), else_=0)).label("ready"),
+                      sa.func.sum(sa.case((queued.c.worker.is_not(None), 1), else_=0)).label("running"))
+            .join(queued, queued.c.run == submissions.c.run)
+            .where(submissions.c.state == SubmissionState.OPEN.value)
+            .where(sa.or_(submissions.c.not_before.is_(None), submissions.c.not_before <= at))
+            .group_by(submissions.c.run, submissions.c.project, submissions.c.priority, submissions.c.created_at,
+                      submissions.c.slots, queued.c.endpoint)
+        )
+        groups = [Waiting(**row) for row in connection.execute(query).mappings()]
+        room = self._room(connection, groups)
+        chosen = share_out(groups, wanted, room)
+        taken: list[str] = []
+        for (run, endpoint), count in chosen.items():
+            rows = (sa.select(queued.c.attempt).where(free, queued.c.run == run, queued.c.endpoint == endpoint)
+                    .order_by(queued.c.number).limit(count))
+            taken += connection.execute(rows).scalars()
+        self._spend(connection, chosen, groups)
+        return taken
+
+    def _room(self, connection: sa.Connection, groups: Sequence[Waiting]) -> dict[str, int]:
+        """How many more may begin, by scope; a scope without bounds is absent."""
+        at = self._clock(connection)
+        busy: Counter[str] = Counter()
+        running = sa.select(queued.c.run, queued.c.project, queued.c.endpoint, sa.func.count().label("many"))
+        for row in connection.execute(
+            running.where(queued.c.worker.is_not(None)).group_by(queued.c.run, queued.c.project, queued.c.endpoint)
+        ):
+            for scope in (f"run:{row.run}", f"project:{row.project}", f"endpoint:{row.endpoint}"):
+                busy[scope] += row.many
+        room = {f"run:{group.run}": group.slots - busy[f"run:{group.run}"] for group in groups
+                if group.slots is not None}
+        for row in connection.execute(sa.select(limits)):
+            bounds = [] if row.slots is None else [row.slots - busy[row.scope]]
+            if row.per_minute is not None:
+                bounds.append(int(_tokens(row, at)))
+            if row.held_until is not None and row.held_until > at:
+                bounds.append(0)
+            if bounds:
+                room[row.scope] = max(0, min(bounds))
+        return room
+
+    def _spend(
+        self, connection: sa.Connection, chosen: Mapping[tuple[str, str], int], groups: Sequence[Waiting]
+    ) -> None:
+        at = self._clock(connection)
+        begun: Counter[str] = Counter()
+        projects = {group.run: group.project for group in groups}
+        for (run, endpoint), count in chosen.items():
+            begun[f"project:{projects[run]}"] += count
+            begun[f"endpoint:{endpoint}"] += count
+        for row in connection.execute(sa.select(limits).where(limits.c.per_minute.is_not(None))).all():
+            connection.execute(sa.update(limits).where(limits.c.scope == row.scope)
+                               .values(tokens=_tokens(row, at) - begun[row.scope], filled=at))
+
+    def done(self, attempt_id: str) -> None:
+        """The attempt has its result: nothing of it waits any more. Idempotent."""
+        with self._write("settling an attempt") as connection:
+            connection.execute(sa.delete(queued).where(queued.c.attempt == attempt_id))
+
+    def give_back(self, attempt_id: str, executor: str, *, after_s: float = 0.0) -> bool:
+        """The attempt is free again, in ``after_s`` at the earliest. False where it is no longer this worker's."""
+        at = datetime.fromtimestamp(now().timestamp() + after_s, tz=now().tzinfo) if after_s > 0 else None
+        with self._write("giving an attempt back") as connection:
+            return connection.execute(
+                sa.update(queued).where(queued.c.attempt == attempt_id, queued.c.worker == executor)
+                .values(worker=None, claimed_at=None, available_at=None if at is None else stamp(at))
+            ).rowcount == 1
+
+    # -- workers -------------------------------------------------------------------------------------------------------
+
+    def enlist(self, executor: str, *, host: str, pid: int, slots: int, pool: str = "") -> None:
+        """A worker begins."""
+        with self._write("enlisting a worker") as connection:
+            connection.execute(sa.insert(workers), {
+                "executor": executor, "host": host, "pid": pid, "started_at": stamp(now()), "slots": slots, "busy": 0,
+                "beat": self._clock(connection), "state": "working", "pool": pool,
+            })
+
+    def beat(self, executor: str, *, slots: int, busy: int) -> list[str] | None:
+        """This worker lives. Which of its attempts to call off, as their run was cancelled; None: it was reaped."""
+        with self._write("beating") as connection:
+            lives = connection.execute(
+                sa.update(workers).where(workers.c.executor == executor, workers.c.state != "gone")
+                .values(beat=self._clock(connection), slots=slots, busy=busy)
+            ).rowcount
+            if not lives:
+                return None
+            off = (sa.select(queued.c.attempt).join(submissions, submissions.c.run == queued.c.run)
+                   .where(queued.c.worker == executor, submissions.c.state == SubmissionState.CANCELLED.value))
+            return list(connection.execute(off).scalars())
+
+    def drain(self, executor: str) -> None:
+        """The worker is to take nothing more; it ends when what it has is done."""
+        with self._write("draining a worker") as connection:
+            connection.execute(sa.update(workers).where(workers.c.executor == executor, workers.c.state == "working")
+                               .values(state="draining"))
+
+    def leave(self, executor: str) -> None:
+        """The worker has ended by itself. What it still had is free again, and no death is counted."""
+        with self._write("taking leave") as connection:
+            self._release(connection, executor, deaths=0)
+            connection.execute(sa.delete(workers).where(workers.c.executor == executor))
+
+    def reap(self, silent_s: float) -> list[Reaped]:
+        """Workers that have not beaten for ``silent_s`` are gone, what they had is free again. One reaps at a time."""
+        with self._write("reaping") as connection:
+            if self._server:
+                alone = sa.select(sa.func.pg_try_advisory_xact_lock(_REAP_LOCK))
+                if not connection.execute(alone).scalar():
+                    return []
+            at = self._clock(connection)
+            silent = sa.or_(workers.c.beat < at - silent_s, workers.c.beat > at + _SKEW_S)  # or of an earlier boot
+            dead = connection.execute(
+                sa.select(workers.c.executor).where(workers.c.state != "gone", silent)).scalars().all()
+            return [self._bury(connection, executor) for executor in dead]
+
+    def reap_one(self, executor: str) -> Reaped | None:
+        """As :meth:`reap`, of a worker that is known to be dead; None where that was done."""
+        with self._write("reaping") as connection:
+            there = sa.select(workers.c.executor).where(workers.c.executor == executor, workers.c.state != "gone")
+            return None if connection.execute(there).scalar() is None else self._bury(connection, executor)
+
+    def _bury(self, connection: sa.Connection, executor: str) -> Reaped:
+        connection.execute(sa.update(workers).where(workers.c.executor == executor).values(state="gone"))
+        had = self._release(connection, executor, deaths=1)
+        suspects = sa.select(queued.c.attempt).where(queued.c.attempt.in_(had), queued.c.deaths >= _SUSPECT)
+        found = tuple(connection.execute(suspects).scalars()) if had else ()
+        if found:
+            connection.execute(sa.update(queued).where(queued.c.attempt.in_(found)).values(lane=Lane.QUARANTINE.value))
+        return Reaped(executor=executor, attempts=tuple(had), suspects=found)
+
+    def _release(self, connection: sa.Connection, executor: str, *, deaths: int) -> list[str]:
+        had = list(connection.execute(sa.select(queued.c.attempt).where(queued.c.worker == executor)).scalars())
+        if had:
+            connection.execute(sa.update(queued).where(queued.c.attempt.in_(had)).values(
+                worker=None, claimed_at=None, available_at=None, deaths=queued.c.deaths + deaths))
+            connection.execute(sa.update(executions).where(executions.c.attempt.in_(had), executions.c.state == "open")
+                               .values(state="lost", finished_at=stamp(now())))
+            connection.execute(sa.update(attempts).where(attempts.c.id.in_(had))
+                               .where(attempts.c.state == AttemptState.RUNNING.value)
+                               .values(state=AttemptState.PENDING.value))
+        return had
+
+    # -- looking -------------------------------------------------------------------------------------------------------
+
+    def workers(self) -> list[Worker]:
+        """Those that live, and those that were reaped; oldest first."""
+        with self._read("reading workers") as connection:
+            rows = connection.execute(sa.select(workers).order_by(workers.c.started_at)).mappings()
+            return [Worker.model_validate(dict(row)) for row in rows]
+
+    def deaths(self, attempt_id: str) -> int:
+        """At how many deaths of a worker the attempt was running."""
+        with self._read("reading the queue") as connection:
+            query = sa.select(queued.c.deaths).where(queued.c.attempt == attempt_id)
+            return connection.execute(query).scalar() or 0
+
+    def left(self, run_id: str) -> int:
+        """How many attempts of the run are not done."""
+        with self._read("reading the queue") as connection:
+            return connection.execute(sa.select(sa.func.count()).where(queued.c.run == run_id)).scalar_one()
+
+    def depth(self) -> Depth:
+        """What waits and runs of the runs that are open."""
+        at = stamp(now())
+        waits = sa.and_(queued.c.worker.is_(None), queued.c.lane == Lane.MAIN.value)
+        later = sa.and_(waits, sa.or_(queued.c.available_at > at, submissions.c.not_before > at))
+        counts = [sa.func.coalesce(sa.func.sum(sa.case((what, 1), else_=0)), 0) for what in (
+            later, waits, queued.c.worker.is_not(None), queued.c.lane == Lane.QUARANTINE.value)]
+        query = (sa.select(*counts).select_from(queued.join(submissions, submissions.c.run == queued.c.run))
+                 .where(submissions.c.state == SubmissionState.OPEN.value))
+        with self._read("reading the queue") as connection:
+            delayed, waiting, running, held = connection.execute(query).one()
+        return Depth(ready=waiting - delayed, delayed=delayed, running=running, quarantined=held)
+
+    # -- clocks and locks ----------------------------------------------------------------------------------------------
+
+    def _alone(self, connection: sa.Connection, lock: int) -> None:
+        if self._server:
+            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(lock)))
+
+    def _clock(self, connection: sa.Connection) -> float:
+        if self._server:
+            return float(connection.execute(sa.text("SELECT extract(epoch FROM clock_timestamp())")).scalar_one())
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def _holder(connection: sa.Connection, submission: Submission) -> str | None:
+    if submission.key is None:
+        return None
+    return connection.execute(sa.select(submissions.c.run).where(
+        submissions.c.project == submission.project, submissions.c.key == submission.key)).scalar()
+
+
+def _tokens(row: Any, at: float) -> float:
+    """What a bucket holds now: it fills with the rate, and never beyond one second's worth, or one."""
+    rate = row.per_minute / 60.0
+    return float(min(max(1.0, rate), row.tokens + max(0.0, at - row.filled) * rate))
+
+
+def _attempt(row: Mapping[Any, Any]) -> Attempt:
+    return Attempt.model_validate({key: value for key, value in row.items() if key not in ("number", "outcome")})

@@ -1,0 +1,217 @@
+"""The queue of shared runs: whatever workers do or suffer, an attempt is one worker's at a time, and none is lost."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from pgserver import postgresql_server, postgresql_url  # noqa: F401  fixtures, found by name
+from woodshed.errors import UsageError
+from woodshed.model import Agent, Attempt, AttemptState, Run, RunSpec
+from woodshed.model.event import now
+from woodshed.store import ExecutionState, Store, attempt_id, new_run_id
+from woodshed.store.queue import Lane, Submission, SubmissionState
+from woodshed.store.tables import workers
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def shared(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    """A store on either database, with two workers, 'one' and 'two'."""
+    url = request.getfixturevalue("postgresql_url") if request.param == "postgresql" else None
+    with Store(url, tmp_path) as store:
+        for name in ("one", "two"):
+            store.queue.enlist(name, host="here", pid=1, slots=8)
+        yield store
+
+
+def submit(store: Store, count: int = 3, **fields: object) -> str:
+    """A shared run of so many attempts; its id."""
+    run_id, agent = new_run_id(), Agent(name="oracle", harness="oracle")
+    project = str(fields.get("project", "default"))
+    spec = RunSpec(tasks=("/tasks/a",), agents=(agent,), attempts=count)
+    planned = [
+        Attempt(id=attempt_id(run_id, n), run=run_id, project=project, task="a", agent="oracle", index=n - 1, seed=n)
+        for n in range(1, count + 1)
+    ]
+    store.create_run(Run(id=run_id, spec=spec, project=project, created_at=now()), planned)
+    endpoint = str(fields.pop("endpoint", ""))
+    submission = Submission.model_validate({"run": run_id, **fields})
+    return store.queue.submit(submission, planned, {"oracle": endpoint})
+
+
+def claimed(store: Store, worker: str, wanted: int = 100, lane: Lane = Lane.MAIN) -> list[str]:
+    return [attempt.id for attempt in store.queue.claim(worker, wanted, lane)]
+
+
+def silence(store: Store, worker: str) -> None:
+    """As if the worker had not beaten for a minute."""
+    with store._engine.begin() as connection:
+        connection.execute(sa.update(workers).where(workers.c.executor == worker).values(beat=workers.c.beat - 60))
+
+
+def test_each_attempt_is_one_workers(shared: Store) -> None:
+    """Two workers that claim at once, from many threads, get every attempt once, in order of its number."""
+    run, got = submit(shared, 40), dict[str, list[str]]()
+
+    def take(worker: str) -> None:
+        while found := claimed(shared, worker, 3):
+            got.setdefault(worker, []).extend(found)
+
+    threads = [threading.Thread(target=take, args=[name]) for name in ("one", "two")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(name for names in got.values() for name in names) == sorted(attempt_id(run, n) for n in range(1, 41))
+    for names in got.values():
+        assert names == sorted(names, key=lambda name: int(name.rpartition(".")[2]))
+
+
+def test_a_higher_priority_goes_first_and_projects_share_evenly(shared: Store) -> None:
+    """Urgent runs first; then the project with the least at work, so that a large one does not starve a small one."""
+    large = submit(shared, 10, project="large")
+    small = submit(shared, 3, project="small")
+    urgent = submit(shared, 2, project="large", priority=5)
+    assert [name.rpartition(".")[0] for name in claimed(shared, "one", 2)] == [urgent, urgent]
+    following = Counter(name.rpartition(".")[0] for name in claimed(shared, "one", 6))
+    assert following == {small: 3, large: 3}
+
+
+def test_bounds_hold_for_runs_projects_and_endpoints(shared: Store) -> None:
+    """No more at once than a run, its project or its endpoint allows, whatever workers offer; bounds can be lifted."""
+    run = submit(shared, 9, slots=4, project="p", endpoint="http://model")
+    shared.queue.limit("endpoint:http://model", slots=3)
+    shared.queue.limit("project:p", slots=2)
+    first = claimed(shared, "one")
+    assert len(first) == 2
+    shared.queue.limit("project:p")
+    assert len(claimed(shared, "two")) == 1
+    shared.queue.limit("endpoint:http://model")
+    assert len(claimed(shared, "two")) == 1
+    assert claimed(shared, "two") == []
+    shared.queue.done(first[0])
+    assert len(claimed(shared, "one")) == 1
+    assert shared.queue.left(run) == 8
+
+
+def test_a_rate_lets_so_many_begin_a_minute(shared: Store) -> None:
+    """With 60 a minute one begins in the first second; what is held does not begin though its bucket has filled."""
+    submit(shared, 20, endpoint="e")
+    shared.queue.limit("endpoint:e", per_minute=60)
+    assert len(claimed(shared, "one")) == 1
+    assert claimed(shared, "one") == []
+    shared.queue.hold("endpoint:e", 3600)
+    time.sleep(1.05)
+    assert claimed(shared, "one") == []  # its bucket has filled, but it is held
+
+
+def test_an_endpoint_that_asks_for_patience_gets_it(shared: Store) -> None:
+    """Held for a while nothing of it begins, what loads other endpoints does, and then it goes on."""
+    held, other = submit(shared, 2, endpoint="e"), submit(shared, 1, endpoint="f")
+    shared.queue.hold("endpoint:e", 0.4)
+    assert claimed(shared, "one") == [attempt_id(other, 1)]
+    time.sleep(0.45)
+    assert claimed(shared, "one") == [attempt_id(held, 1), attempt_id(held, 2)]
+
+
+def test_an_idempotency_key_is_used_once(shared: Store) -> None:
+    """The same key in the same project names the run that was submitted first; another project's is another's."""
+    first = submit(shared, key="nightly")
+    assert submit(shared, key="nightly") == first
+    assert submit(shared, key="nightly", project="other") != first
+    assert shared.queue.find("default", "nightly") == first
+    assert shared.queue.find("default", "hourly") is None
+
+
+def test_a_delayed_run_waits_and_a_paused_one_hands_out_nothing(shared: Store) -> None:
+    """Before its time, while paused and once cancelled nothing of a run is handed out; opened again it goes on."""
+    submit(shared, not_before=now() + timedelta(hours=1))
+    run = submit(shared, 3)
+    assert shared.queue.depth().model_dump() == {"ready": 3, "delayed": 3, "running": 0, "quarantined": 0}
+    shared.queue.turn(run, SubmissionState.PAUSED, "only 1 of the last 20 executions were valid")
+    assert claimed(shared, "one") == []
+    paused = shared.queue.submission(run)
+    assert paused is not None
+    assert paused.reason == "only 1 of the last 20 executions were valid"
+    shared.queue.turn(run, SubmissionState.OPEN)
+    assert len(claimed(shared, "one", 2)) == 2
+    shared.queue.turn(run, SubmissionState.CANCELLED)
+    assert claimed(shared, "two") == []
+    assert shared.queue.beat("two", slots=8, busy=0) == []
+    off = shared.queue.beat("one", slots=8, busy=2)
+    assert off is not None
+    assert len(off) == 2
+    with pytest.raises(UsageError, match="is cancelled"):
+        shared.queue.turn(run, SubmissionState.OPEN)
+    with pytest.raises(UsageError, match="not shared"):
+        shared.queue.turn("r-none", SubmissionState.PAUSED)
+
+
+def test_what_a_dead_worker_had_is_free_again_and_its_late_word_does_not_count(shared: Store) -> None:
+    """A silent worker is reaped once: its executions are lost, its attempts others', and it may claim no more."""
+    run = submit(shared, 2)
+    had = claimed(shared, "one")
+    number = shared.begin_execution(had[0], "one")
+    assert number == 1
+    silence(shared, "one")
+    [reaped] = shared.queue.reap(30)
+    assert (reaped.executor, sorted(reaped.attempts), reaped.suspects) == ("one", sorted(had), ())
+    assert shared.queue.reap(30) == []
+    assert shared.executions(had[0])[0].state is ExecutionState.LOST
+    assert {attempt.state for attempt in shared.attempts(run)} == {AttemptState.PENDING}
+    assert shared.queue.beat("one", slots=8, busy=2) is None
+    assert claimed(shared, "one") == []
+    assert sorted(claimed(shared, "two")) == sorted(had)
+    assert not shared.queue.give_back(had[0], "one")
+    assert shared.begin_execution(had[0], "two") == 2
+
+
+def test_who_was_there_at_two_deaths_runs_alone(shared: Store) -> None:
+    """The second death sends what was running into quarantine, where one attempt runs at a time; done ones leave it."""
+    submit(shared, 2)
+    for name in ("dies", "dies-too"):
+        shared.queue.enlist(name, host="here", pid=2, slots=8)
+        assert len(claimed(shared, name)) == 2
+        reaped = shared.queue.reap_one(name)
+        assert reaped is not None
+        suspects = reaped.suspects
+    assert len(suspects) == 2
+    assert shared.queue.reap_one("dies") is None
+    assert claimed(shared, "one") == []
+    [alone] = claimed(shared, "one", lane=Lane.QUARANTINE)
+    assert shared.queue.deaths(alone) == 2
+    assert claimed(shared, "two", lane=Lane.QUARANTINE) == []
+    assert shared.queue.depth().quarantined == 2
+    shared.queue.done(alone)
+    assert len(claimed(shared, "two", lane=Lane.QUARANTINE)) == 1
+
+
+def test_a_worker_that_drains_takes_nothing_and_one_that_leaves_is_no_death(shared: Store) -> None:
+    """Draining keeps what it has and takes no more; leaving gives back without counting a death."""
+    submit(shared, 3)
+    had = claimed(shared, "one", 1)
+    shared.queue.drain("one")
+    assert claimed(shared, "one") == []
+    assert shared.queue.beat("one", slots=8, busy=1) == []
+    shared.queue.leave("one")
+    assert [worker.executor for worker in shared.queue.workers()] == ["two"]
+    assert had[0] in claimed(shared, "two")
+    assert shared.queue.deaths(had[0]) == 0
+
+
+def test_a_retry_waits_for_its_time(shared: Store) -> None:
+    """An attempt that is given back for later is nobody's until then, and others go before it."""
+    submit(shared, 2)
+    first, second = claimed(shared, "one")
+    assert shared.queue.give_back(first, "one", after_s=0.3)
+    assert shared.queue.give_back(second, "one")
+    assert claimed(shared, "two") == [second]
+    time.sleep(0.35)
+    assert claimed(shared, "two") == [first]
