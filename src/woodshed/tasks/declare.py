@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import posixpath
 import re
 from collections.abc import Mapping, Sequence
@@ -12,17 +13,31 @@ from typing import NoReturn
 from packaging.requirements import InvalidRequirement, Requirement
 
 from woodshed.errors import UsageError
-from woodshed.model import EnvironmentSpec, Framework, Limits, Upload, VerifierSpec
+from woodshed.model import Collect, EnvironmentSpec, Framework, Healthcheck, Limits, Upload, VerifierSpec
+from woodshed.model.network import NetworkPolicy
+from woodshed.model.probe import PREFIX, Probe
 from woodshed.model.rules import RuleSet, rule_set
+from woodshed.settings import setting
 from woodshed.tasks.folder import check_history, check_part
 from woodshed.tasks.image import Chosen, chosen
-from woodshed.tasks.schema import NEWEST, ArtifactTable, EnvironmentTable, TaskFile
+from woodshed.tasks.network import network
+from woodshed.tasks.probes import probes
+from woodshed.tasks.schema import (
+    NEWEST,
+    AgentTable,
+    ArtifactTable,
+    CollectTable,
+    EnvironmentTable,
+    HealthcheckTable,
+    TaskFile,
+)
 
 WORKDIR = "/workspace"
 MAX_LIST_BYTES = 10_000_000
 _OURS = ("/tests", "/solution", "/logs", "/proc", "/sys", "/dev")
 _ARTIFACTS = "/logs/artifacts"
 _VERSION = re.compile(r"(\d{1,3})\.(\d{1,3})")
+_USER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}|[0-9]{1,9}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _TEMPLATE = re.compile(r"\$\{([^}:]+)(?::-(.*))?\}", re.DOTALL)
 _SIZE = re.compile(r"(\d{1,9}(?:\.\d{1,3})?)\s*([KMGT])(?:i?B)?", re.IGNORECASE)
@@ -30,10 +45,14 @@ _MEGABYTES = {"K": 1 / 1024, "M": 1, "G": 1024, "T": 1024**2}
 
 
 class Declared:
-    """One task.toml and its folder; each method is one value of the Task's records."""
+    """One task.toml and its folder; each method is one value of the Task's records.
 
-    def __init__(self, config: TaskFile, folder: Path) -> None:
+    ``part`` is the folder (relative) that holds tests/, ``where`` the table of the verifier: a step has its own.
+    """
+
+    def __init__(self, config: TaskFile, folder: Path, *, part: str = "", where: str = "verifier") -> None:
         self.config, self.folder, self.file = config, folder, folder / "task.toml"
+        self.part, self.where = folder / part, where
 
     def fail(self, field: str, message: str, remedy: str) -> NoReturn:
         """Raise the UsageError that names this task's file."""
@@ -60,27 +79,96 @@ class Declared:
         return EnvironmentSpec(
             image=self.chosen.image,
             workdir=workdir,
-            user=self.user(),
+            user=self.user(self.config.agent.user),
             requirements=self.requirements(),
             uploads=() if workspace is None else (Upload(source=workspace, target=workdir),),
             env=self.variables("environment.env", table.env),
             setup_timeout_s=table.build_timeout_sec,
+            healthcheck=self.healthcheck(table.healthcheck),
             limits=self.limits(table, ours.limits.model_dump(exclude_none=True)),
         )
 
+    def healthcheck(self, table: HealthcheckTable | None) -> Healthcheck | None:
+        """The check under our own names."""
+        if table is None:
+            return None
+        return Healthcheck(
+            command=table.command, interval_s=table.interval_sec, timeout_s=table.timeout_sec, retries=table.retries,
+            start_period_s=table.start_period_sec, start_interval_s=table.start_interval_sec,
+        )
+
+    def network(self) -> NetworkPolicy:
+        """What the agent may reach."""
+        if self.config.woodshed.network == "none":
+            return NetworkPolicy()
+        return network(self.config.agent, self.config.environment, "agent", self.fail)
+
     def verifier(self) -> VerifierSpec:
         """How the end state is judged."""
-        table, expected = self.config.verifier, self.expected_tests()
+        table, expected, world = self.config.verifier, self.expected_tests(), self.judged_in()
+        common, offline = self.folder / "tests", self.config.woodshed.network == "none"
+        within = (self.config.environment, "environment") if table.environment is None else (
+            table.environment, f"{self.where}.environment")
         return VerifierSpec(
-            tests=self.folder / "tests",
+            tests=self.tests(),
+            common_tests=common if self.tests() != common and common.is_dir() else None,
+            environment=world,
+            network=NetworkPolicy() if offline else network(table, within[0], self.where, self.fail, within=within[1]),
+            user=self.user(table.user),
+            collect=tuple(self._collect(index, row) for index, row in enumerate(table.collect)),
+            left_out=self.left_out(),
             timeout_s=table.timeout_sec,
-            env=self.variables("verifier.env", table.env),
+            env=self.variables(f"{self.where}.env", table.env),
             framework=self.framework(expected),
             expected_tests=expected,
             protected=self.protected(),
             capture=self.capture(),
             rewards=self.rewards(expected),
+            probes=self.probes(),
         )
+
+    def tests(self) -> Path:
+        """The folder with the step's own tests, or the task's."""
+        own = self.part / "tests"
+        return own if own.is_dir() else self.folder / "tests"
+
+    def judged_in(self) -> EnvironmentSpec | None:
+        """The verifier's own world; None where it is a fresh copy of the agent's.
+
+        Harbor's order: its own image, a Dockerfile beside the tests, else the image of the agent.
+        """
+        table = self.config.verifier
+        if table.environment is None and table.environment_mode != "separate":
+            return None
+        file = self.tests() / "Dockerfile"
+        if table.environment is None and not file.is_file():
+            return None
+        own = table.environment or self.config.environment
+        if table.environment_mode == "shared":
+            self.fail(f"{self.where}.environment_mode", "shared, and yet the verifier has an environment of its own",
+                      'Remove one of them, or write "separate".')
+        ours = self.config.woodshed.model_copy(update={"workspace": None})
+        if own.docker_image is not None and table.environment is not None:
+            ours = ours.model_copy(update={"image": None})
+        elif file.is_file():
+            ours = ours.model_copy(update={"image": f"dockerfile:{file}"})
+        else:
+            own = own.model_copy(update={"docker_image": self.config.environment.docker_image})
+            ours = self.config.woodshed
+        own = own.model_copy(update={"workdir": own.workdir or self.workdir()})
+        config = self.config.model_copy(update={"environment": own, "woodshed": ours, "agent": AgentTable()})
+        return _Judging(config, self.folder).environment()
+
+    def left_out(self) -> dict[str, tuple[str, ...]]:
+        """Patterns of what an artifact leaves out, by its path."""
+        rows = [row for row in self.config.artifacts if isinstance(row, ArtifactTable) and row.exclude]
+        return {self._absolute("artifacts", row.source, self.workdir()): row.exclude for row in rows}
+
+    def _collect(self, index: int, row: CollectTable) -> Collect:
+        if row.service != "main":
+            self.fail(f"{self.where}.collect.{index}.service", f"services beside the main one ({row.service})",
+                      "Woodshed cannot run this task.")
+        return Collect(command=row.command, timeout_s=row.timeout_sec, user=self.user(row.user))
 
     @cached_property
     def chosen(self) -> Chosen:
@@ -92,9 +180,12 @@ class Declared:
         value = self.config.environment.workdir or self.chosen.workdir or WORKDIR
         return self._absolute("environment.workdir", value)
 
-    def user(self) -> str:
-        """As whom the agent acts; empty for the image's own USER. Others than root are refused before."""
-        return "" if self.config.agent.user is None else "root"
+    def user(self, value: str | int | None) -> str:
+        """As whom somebody acts, a name or a number; empty where nothing is said."""
+        text = "" if value is None else str(value)
+        if text and not _USER.fullmatch(text):
+            self.fail("user", f"{text[:80]!r} is no user", "Write a name or a number.")
+        return text
 
     def _absolute(self, field: str, value: str, base: str | None = None) -> str:
         path = posixpath.normpath(posixpath.join(base, value) if base else value)
@@ -144,18 +235,25 @@ class Declared:
         return tuple(value.strip() for value in self.config.woodshed.requirements)
 
     def variables(self, field: str, env: Mapping[str, str]) -> dict[str, str]:
-        """Names and values for a sandbox; Harbor's ``${VAR:-default}`` gives the default, never the host's value."""
+        """Names and values for a sandbox. ``${VAR}`` stays, to be filled in when a sandbox opens, where the operator
+        lends that variable (setting ``task_env``); else ``${VAR:-default}`` gives the default.
+        """
         return {name: self._value(f"{field}.{name}", name, value) for name, value in env.items()}
 
     def _value(self, field: str, name: str, value: str) -> str:
         if not _VARIABLE.fullmatch(name) or "\0" in value:
             self.fail(field, "no valid environment variable", "Use letters, digits and _ in the name.")
         match = _TEMPLATE.fullmatch(value)
+        if match is not None and match[1] in _lent_names():
+            if match[1] in os.environ:
+                return f"${{{match[1]}}}"
+            if match[2] is None:
+                self.fail(field, f"the variable {match[1]} is not set here", "Set it, or write ${NAME:-default}.")
         if match is not None and match[2] is not None:
             value = match[2]
         if "${" in value:
-            self.fail(field, f"{value!r} would take a value from the host, and secrets do not enter sandboxes",
-                      "Write the value itself, or a default: ${NAME:-default}.")
+            self.fail(field, f"{value!r} would take a value from the host",
+                      "Lend the variable to tasks, WOODSHED_TASK_ENV=NAME, or write a default: ${NAME:-default}.")
         return value
 
     def limits(self, table: EnvironmentTable, ours: Mapping[str, float]) -> Limits:
@@ -210,7 +308,7 @@ class Declared:
         """What is written, else what the names of the hidden tests say; needed only where tests are expected."""
         if self.config.woodshed.framework is not None or not expected:
             return self.config.woodshed.framework
-        names = [path.name for path in (self.folder / "tests").rglob("*")]
+        names = [path.name for path in self.tests().rglob("*")]
         found = {framework for framework, fits in _FITS.items() if any(fits.search(name) for name in names)}
         if len(found) != 1:
             seen = " and ".join(sorted(found)) or "none"
@@ -229,7 +327,9 @@ class Declared:
     def capture(self) -> tuple[str, ...]:
         """The workdir, the artifacts and what ``[woodshed] capture`` adds; each once."""
         workdir = self.workdir()
-        paths = [workdir]
+        paths = [workdir] if self.judged_in() is None else [_ARTIFACTS]
+        if self.config.verifier.collect:
+            paths.append(_ARTIFACTS)
         for index, artifact in enumerate(self.config.artifacts):
             source = artifact.source if isinstance(artifact, ArtifactTable) else artifact
             paths.append(self._absolute(f"artifacts.{index}", source, workdir))
@@ -238,7 +338,7 @@ class Declared:
 
     def rewards(self, expected: Sequence[str]) -> dict[str, tuple[str, ...]]:
         """Named rewards over expected tests."""
-        known = frozenset(expected)
+        known = frozenset(expected) | {PREFIX + name for name in self.config.woodshed.probes}
         for name, ids in self.config.woodshed.rewards.items():
             field = f"woodshed.rewards.{name}"
             if not name.strip() or not ids:
@@ -247,6 +347,14 @@ class Declared:
                 if test not in known:
                     self.fail(field, f"{test!r} is not among expected_tests", "Add it there, or remove it here.")
         return self.config.woodshed.rewards
+
+    def probes(self) -> tuple[Probe, ...]:
+        """What the program is asked apart from its tests."""
+        tables = self.config.woodshed.probes
+        if tables and self.config.steps:
+            self.fail("woodshed.probes", "probes hold for tasks of one step", "Remove them, or the steps.")
+        workdir = self.workdir()
+        return probes(tables, self.tests(), lambda field, value: self._absolute(field, value, workdir), self.fail)
 
     def rules(self) -> RuleSet | None:
         """Reward rules over what this task has."""
@@ -259,6 +367,17 @@ class Declared:
         if self.config.steps:
             self.fail(field, "rules hold for tasks of one step", "Remove them, or the steps.")
         return rules
+
+
+class _Judging(Declared):
+    """The verifier's own world, which may see the tests."""
+
+    def _apart(self, field: str, path: Path) -> None:
+        return
+
+
+def _lent_names() -> frozenset[str]:
+    return frozenset(name.strip() for name in setting("task_env").split(",") if name.strip())
 
 
 def plain_requirement(text: str) -> bool:

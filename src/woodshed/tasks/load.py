@@ -15,6 +15,7 @@ from woodshed.tasks.declare import Declared
 from woodshed.tasks.folder import check_part, digest
 from woodshed.tasks.refuse import refuse_unsupported
 from woodshed.tasks.schema import TaskFile
+from woodshed.tasks.steps import steps
 
 MAX_TEXT_BYTES = 1_000_000
 """Of instruction.md and of task.toml."""
@@ -47,21 +48,25 @@ def _loaded(folder: Path) -> Task:
     declared = Declared(config, folder)
     declared.check_version()
     refuse_unsupported(config, folder)
-    instruction = _instruction(folder)
-    _check_tests(folder)
     solution = _solution(folder)
+    parts = steps(declared, _instruction, solution, AGENT_TIMEOUT_S)
+    for tests in {folder / "tests"} if not parts else {step.verifier.tests for step in parts}:
+        _check_tests(tests, folder / "tests")
     return Task(
         id=_id(config, folder),
         group=folder.parent.name,
         folder=folder,
         digest=sha256,
-        instruction=instruction,
+        instruction=parts[-1].instruction if parts else _instruction(folder),
         environment=declared.environment(),
-        verifier=declared.verifier(),
-        solution=solution,
+        verifier=parts[-1].verifier if parts else declared.verifier(),
+        solution=parts[-1].solution if parts else solution,
         solution_env=declared.variables("solution.env", config.solution.env),
         agent_timeout_s=config.agent.timeout_sec or AGENT_TIMEOUT_S,
         metadata=config.metadata,
+        network=declared.network(),
+        steps=parts,
+        step_reward=config.multi_step_reward_strategy or "mean",
         rules=declared.rules(),
     )
 
@@ -146,9 +151,8 @@ def _instruction(folder: Path) -> str:
     return text
 
 
-def _check_tests(folder: Path) -> None:
-    tests = folder / "tests"
-    if not (tests / "test.sh").is_file():
+def _check_tests(tests: Path, common: Path) -> None:
+    if not (tests / "test.sh").is_file() and not (common / "test.sh").is_file():
         raise UsageError("no tests", file=tests / "test.sh",
                          remedy="Add the script that judges the result; docs/tasks.md shows the usual one.")
     check_part(tests.resolve(), "tests/")

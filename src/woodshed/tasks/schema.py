@@ -12,6 +12,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from woodshed.model import Framework, Record
+from woodshed.tasks.probes import ProbeTable
 
 NEWEST = (1, 4)
 """The newest schema version this reader knows."""
@@ -47,11 +48,11 @@ class HealthcheckTable(Record):
     """``[environment.healthcheck]``."""
 
     command: str
-    interval_sec: float = 5.0
-    timeout_sec: float = 30.0
-    start_period_sec: float = 0.0
-    start_interval_sec: float = 5.0
-    retries: int = 3
+    interval_sec: float = Field(default=5.0, ge=0)
+    timeout_sec: float = Field(default=30.0, gt=0)
+    start_period_sec: float = Field(default=0.0, ge=0)
+    start_interval_sec: float = Field(default=5.0, ge=0)
+    retries: int = Field(default=3, gt=0)
 
 
 class EnvironmentTable(Record):
@@ -92,7 +93,7 @@ class CollectTable(Record):
 
     command: str
     service: str = "main"
-    timeout_sec: float = 60.0
+    timeout_sec: float = Field(default=60.0, gt=0)
     user: str | int | None = None
 
 
@@ -163,6 +164,16 @@ class LimitsTable(Record):
     output_bytes: int | None = Field(default=None, gt=0)
 
 
+class StepOursTable(Record):
+    """``[woodshed.steps.NAME]``: what of ``[woodshed]`` a step says for itself."""
+
+    protected: tuple[str, ...] = ()
+    expected_tests: tuple[str, ...] | str = ()
+    framework: Framework | None = None
+    rewards: dict[str, tuple[str, ...]] = {}
+    capture: tuple[str, ...] = ()
+
+
 class WoodshedTable(Record):
     """``[woodshed]``: our additions, every one optional. Harbor ignores the table."""
 
@@ -177,6 +188,8 @@ class WoodshedTable(Record):
     capture: tuple[str, ...] = ()
     limits: LimitsTable = LimitsTable()
     network: Literal["none"] | None = None
+    probes: dict[str, ProbeTable] = {}
+    steps: dict[str, StepOursTable] = {}
 
 
 class TaskFile(Record):

@@ -77,13 +77,21 @@ async def captured(task: Task, sandbox: Sandbox, blobs: BlobSink) -> ChangeSet:
     own gets the declared paths whole: what stood there from the start is not in that world.
     """
     for collect in task.verifier.collect:
-        await sandbox.exec(collect.command, user=collect.user, timeout_s=collect.timeout_s)
+        await sandbox.exec(collect.command, user=await _uid(sandbox, collect.user), timeout_s=collect.timeout_s)
     await sandbox.kill_all()
     roots = task.verifier.capture or (task.environment.workdir,)
     changes = await sandbox.changes(blobs, roots=roots)
     if task.verifier.environment is None or changes.over_limit is not None:
         return changes
     return await _whole(task, sandbox, blobs, changes)
+
+
+async def _uid(sandbox: Sandbox, user: str) -> int | None:
+    """The number of ``user``, as the sandbox itself has it; None for nobody in particular."""
+    if not user or user.isdigit():
+        return int(user) if user else None
+    said = (await sandbox.exec(["id", "-u", user], user=0)).stdout.strip()
+    return int(said) if said.isdigit() else None
 
 
 async def _whole(task: Task, sandbox: Sandbox, blobs: BlobSink, changes: ChangeSet) -> ChangeSet:
@@ -110,15 +118,16 @@ async def _whole(task: Task, sandbox: Sandbox, blobs: BlobSink, changes: ChangeS
 def _entries(stream: BinaryIO, root: str, blobs: BlobSink, most: int) -> dict[str, Change] | None:
     """The changes that make the archive of ``root``; None where it has more than ``most`` entries."""
     found: dict[str, Change] = {}
+    above = dirname(root).rstrip("/")
     with tarfile.open(fileobj=stream, errors="surrogateescape") as archive:
         for member in archive:
             if len(found) >= most:
                 return None
-            path = normpath(f"{dirname(root)}/{member.name}")
+            path = normpath(f"{above}/{member.name}")
             if path != root and not path.startswith(f"{root.rstrip('/')}/"):
                 continue  # the archive is the sandbox's own word
             if member.islnk():
-                twin = found.get(normpath(f"{dirname(root)}/{member.linkname}"))
+                twin = found.get(normpath(f"{above}/{member.linkname}"))
                 change = None if twin is None else twin.model_copy(update={"path": path})
             else:
                 change = _change(archive, member, path, blobs)
