@@ -45,9 +45,9 @@ secrets = [{{ name = "TOKEN", env = "COMPANY_TOKEN" }}]
 async def test_a_runs_record_tells_every_decision_and_no_secret(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the network of an agent allowed, where a secret was put in, how many bytes went each way and what was refused
-    stands among the attempt's events, and the task is judged as ever; the secret, which its host heard and repeated, is
-    in no file of the record and in nothing that was printed."""
+    """What an agent's network allowed, where a secret was put in, how many bytes went each way and what was refused is
+    among the attempt's events, and the task is judged as ever; the secret, which its host heard and repeated, is in no
+    file of the record and in nothing that was printed."""
     pytest.importorskip("cryptography", reason="cryptography is missing: pip install 'woodshed[intercept]'")
     monkeypatch.setenv("COMPANY_TOKEN", SECRET)
     task, home, policy = tmp_path / "copy-file", tmp_path / "home", tmp_path / "policy.toml"

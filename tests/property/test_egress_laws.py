@@ -149,6 +149,76 @@ def test_http_reads_noise(noise: bytes) -> None:
         http.Body(None).take(bytearray(noise))
 
 
+PIECES = st.sampled_from((
+    b" ", b"\t", b"a", b",", b":", b";", b"\r\n", b"\r", b"\n", b"\r\n ", b"\r\nX:", b"\r\n\r\n", b"0", b"-", b"A", b"\0",
+    b"\xff", b"chunked", b"\r\nTransfer-Encoding: chunked", b"\x16\3\1\0\1", b"\x16\3\1\x40\0", b"\x3fa", b"\1a",
+    b"\xc0\x0c", b"\0\0",
+))
+RUNS = st.lists(st.tuples(PIECES, st.integers(1, 40_000)), min_size=1, max_size=4)
+STARTS = st.sampled_from((
+    b"", b"GET / HTTP/1.1\r\nHost: a.org\r\nX: a", b"GET /", b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"\x16\3\1",
+    b"\x16\3\1\x40\0\1\0\x70\0", b"\0\1\1\0\0\1\0\0\0\0\0\0",
+))
+
+
+@given(STARTS, RUNS)
+def test_long_runs_of_anything_are_read_or_refused_at_once(start: bytes, runs: list[tuple[bytes, int]]) -> None:
+    """Whatever repeats tens of thousands of times is no work for a reader, raises nothing but its own refusal, and is
+    not waited on without end: each reader has had enough, or has what it wanted, within its bound."""
+    stream = start + b"".join(piece * (count // len(piece)) for piece, count in runs)
+    with suppress(dns.Malformed):
+        dns.read(stream)
+    with suppress(dns.Malformed):
+        dns.read(stream[:dns.LARGEST])
+    with suppress(tls.Malformed):
+        assert tls.read(stream) is not None or len(stream) < tls.LARGEST
+    buffer = bytearray(stream)
+    with suppress(http.Refused):
+        while (request := http.take(buffer)) is not None:
+            http.Body(request.length).take(buffer)
+        assert len(buffer) < http.LARGEST_HEAD
+    with suppress(http.Refused):
+        http.Body(None).take(bytearray(stream))
+    for size in (1 << 20, 7_000):
+        answer = Answer(Blot([SECRET, b"a" * 40]), bodiless=False)
+        with suppress(Unreadable):
+            for at in range(0, len(stream), size):
+                answer.pass_on(stream[at:at + size])
+                assert len(answer._buffer) < 70_000
+
+
+@given(st.binary(max_size=5000), st.integers(0, 0xFFFF), st.integers(0, 3))
+def test_dns_reads_noise(noise: bytes, flags: int, count: int) -> None:
+    """A header that promises anything, and bytes after it, are a question or Malformed; every reply is short."""
+    for data in (noise, struct.pack("!HHHHHH", 7, flags, count, 0xFFFF, 0, 1) + noise):
+        try:
+            reply = dns.answer(dns.read(data), dns.NXDOMAIN)
+        except dns.Malformed as error:
+            reply = error.reply or b""
+        assert len(reply) <= 512
+
+
+CONTENTS = st.binary(max_size=40) | st.sampled_from((b"\0\7\0\0\4a.io", b"\0\3\x02h2", b"\0\0", b"\xff\xff"))
+EXTENSIONS = st.lists(st.tuples(st.sampled_from((0, 16, 43, 51, 0xFE0D)), CONTENTS), max_size=6)
+
+
+@given(EXTENSIONS, st.integers(-3, 3), PLACES)
+def test_tls_reads_extensions_of_any_content(
+    extensions: list[tuple[int, bytes]], wrong: int, places: list[int]
+) -> None:
+    """Extensions twice, empty, too long for what holds them, in any number of records: a Hello, or Malformed."""
+    body = b"".join(struct.pack("!HH", kind, len(content)) + content for kind, content in extensions)
+    hello = b"\3\3" + bytes(32) + b"\0\0\2\x13\1\1\0" + struct.pack("!H", max(0, len(body) + wrong)) + body
+    message = b"\1" + len(hello).to_bytes(3, "big") + hello
+    records = b"".join(b"\x16\3\1" + struct.pack("!H", len(piece)) + piece for piece in cut(message, places) if piece)
+    try:
+        found = tls.read(records)
+    except tls.Malformed:
+        return
+    assert found is None or found.name in (None, "a.io")
+
+
 @given(st.lists(PARTS, max_size=20), PLACES)
 def test_a_secret_never_passes_whatever_its_pieces(parts: list[bytes], places: list[int]) -> None:
     """The length stays, the secret is gone, and everything else comes through."""
