@@ -6,6 +6,8 @@ import asyncio
 import base64
 import json
 import re
+import shutil
+import socket
 import threading
 from collections.abc import AsyncIterator, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -18,9 +20,11 @@ import pytest
 import ocikit as oci
 import worlds
 from ocikit import E
+from woodshed.dockerfile.stages import machine
 from woodshed.errors import EnvironmentFault, ImageFault, UsageError, WoodshedError
-from woodshed.sandbox.images import Images, registry, web
+from woodshed.sandbox.images import Images, registry, roads, web
 from woodshed.sandbox.images.crossing import Crossing
+from woodshed.sandbox.images.web import Refused, Web
 from woodshed.sandbox.native.engine import NativeEngine
 
 LAYER = oci.layer(E("f", content=bytes(range(256)) * 4000))
@@ -161,6 +165,11 @@ class Puller:
         image = await asyncio.to_thread(self.images.containers.pull, name)
         return (self.images.layers.path(image.layers[0]) / "f").read_bytes()
 
+    def forget(self) -> None:
+        """No layer is here any more."""
+        for name in self.images.layers.sizes():
+            shutil.rmtree(self.images.layers.path(name))
+
     def parts(self) -> list[Path]:
         return list((self.images.layers.root / ".blobs").iterdir())
 
@@ -265,6 +274,122 @@ async def test_redirects_that_are_not_followed(server: Server, puller: Puller, t
     server.elsewhere, server.token, server.realm = "", "tok", to
     with pytest.raises(ImageFault, match="not spoken to without TLS"):
         await puller.pull(f"{server.address}/b")
+
+
+async def test_who_is_redirected_to_learns_no_login(server: Server, puller: Puller, tmp_path: Path) -> None:
+    """A host that a registry redirects to and that asks for a login gets none, and its realm is not asked for tokens.
+
+    The control: a realm that the registry itself names gets the login, for that is what it is for.
+    """
+    server.login, server.token = login(tmp_path, auths={server.address: {"auth": "LOGIN"}}), "abc"
+    other = Server(tmp_path / "layout")
+    try:
+        other.token, other.login = "stolen", server.login
+        server.elsewhere = f"http://{other.address}"
+        with pytest.raises(ImageFault, match="to which it redirects, wants a login"):
+            await puller.pull(f"{server.address}/a")
+        assert [path.partition("?")[0] for path, _ in other.seen][-1].startswith("/v2/")
+        assert not any("Authorization" in headers for _, headers in other.seen)
+        server.elsewhere, server.token, server.realm = "", "stolen", f"http://{other.address}/token"
+        await puller.pull(f"{server.address}/a")
+        assert any(headers.get("Authorization") == server.login for _, headers in other.seen)
+    finally:
+        other.stop()
+
+
+@pytest.mark.parametrize("how", ["redirect", "realm"])
+async def test_registries_lead_nowhere_on_this_machine(
+    server: Server, puller: Puller, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """A registry elsewhere that leads to this machine, by redirect or for a token, is refused before anything is said.
+
+    The control: a registry of this machine's may (:func:`test_redirects_carry_no_login`).
+    """
+    real, other = socket.getaddrinfo, Server(tmp_path / "layout")
+
+    def known(host: Any, *rest: Any, **more: Any) -> Any:
+        return real("127.0.0.1" if host == "registry.example" else host, *rest, **more)
+
+    monkeypatch.setattr(socket, "getaddrinfo", known)
+    monkeypatch.setenv("WOODSHED_REGISTRY_HTTP", "registry.example")
+    port = server.address.partition(":")[2]
+    try:
+        await puller.pull(f"registry.example:{port}/first")  # itself it may be anywhere: whoever pulls has named it
+        server.token, server.realm = ("abc", f"http://{other.address}/token") if how == "realm" else ("", "")
+        server.elsewhere = f"http://{other.address}"
+        puller.forget()
+        with pytest.raises(ImageFault, match=r"leads to 127\.0\.0\.1, which is this machine"):
+            await puller.pull(f"registry.example:{port}/a")
+        assert other.seen == []
+    finally:
+        other.stop()
+
+
+async def test_tokens_are_asked_for_with_tls() -> None:
+    """A registry that is spoken to with TLS cannot have a login sent without, to whomever."""
+    web = Web("https://registry.example", "registry.example", "s")
+    with pytest.raises(Refused, match="without TLS"):
+        web._answer('Bearer realm="http://127.0.0.1:1/token"')
+
+
+def test_addresses_that_no_registry_leads_to() -> None:
+    """Loopback, link-local and metadata, also as IPv4 in IPv6; private ones may be a company's."""
+    refused = ("127.0.0.1", "127.9.9.9", "::1", "0.0.0.0", "::", "::ffff:127.0.0.1", "169.254.169.254",
+               "::ffff:169.254.169.254", "fe80::1%eth0", "fd00:ec2::254", "100.100.100.200", "168.63.129.16")
+    assert [address for address in refused if not roads._why(address, local=False)] == []
+    assert [address for address in ("1.1.1.1", "10.0.0.1", "fd01::1", "2606:4700::1")
+            if roads._why(address, local=False)] == []
+
+
+async def test_a_registry_that_drips(server: Server, puller: Puller, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What comes in drops is given up, however many drops it says will come; the control is patience."""
+    monkeypatch.setattr("woodshed.sandbox.images.web._LEAST_BYTES", 1 << 40)
+    await puller.pull(f"{server.address}/a")
+    monkeypatch.setattr("woodshed.sandbox.images.web._PATIENCE_S", 0.0)
+    puller.forget()
+    with pytest.raises(EnvironmentFault, match="bytes came in"):
+        await puller.pull(f"{server.address}/b")
+
+
+async def test_layers_of_other_places(server: Server, puller: Puller, tmp_path: Path) -> None:
+    """Addresses that a manifest gives for a layer are not asked: the registry has it, or nobody."""
+    other = Server(tmp_path / "layout")
+    try:
+        index = json.loads((tmp_path / "layout/index.json").read_text())["manifests"][0]["digest"]
+        manifest = json.loads((tmp_path / "layout/blobs" / index.replace(":", "/")).read_text())
+        for layer in manifest["layers"]:
+            layer["urls"] = [f"http://{other.address}/v2/a/blobs/{layer['digest']}"]
+            layer["mediaType"] = "application/vnd.docker.image.rootfs.foreign.diff.tar.gzip"
+            (tmp_path / "layout/blobs" / layer["digest"].replace(":", "/")).rename(tmp_path / "away")
+        server.spoil["manifest"] = json.dumps(manifest).encode()
+        with pytest.raises((ImageFault, EnvironmentFault)):
+            await puller.pull(f"{server.address}/a")
+        assert other.seen == []
+    finally:
+        other.stop()
+
+
+@pytest.mark.parametrize("change", [
+    {"manifests": []}, {"layers": [], "mediaType": "application/vnd.oci.image.index.v1+json"},
+])
+async def test_documents_that_are_two_things(
+    server: Server, puller: Puller, tmp_path: Path, change: dict[str, Any]
+) -> None:
+    """A manifest that is a list as well, or a list that is a manifest, is refused: others would read the other."""
+    index = json.loads((tmp_path / "layout/index.json").read_text())["manifests"][0]["digest"]
+    manifest = json.loads((tmp_path / "layout/blobs" / index.replace(":", "/")).read_text())
+    server.spoil["manifest"] = json.dumps({**manifest, "manifests": [], **change}).encode()
+    with pytest.raises(ImageFault, match="both a manifest and a list"):
+        await puller.pull(f"{server.address}/a")
+
+
+async def test_lists_of_lists(server: Server, puller: Puller) -> None:
+    """A list that names a list, itself for example, is no image; nobody follows it for ever."""
+    entry = {"digest": "sha256:" + "0" * 64, "size": 2, "platform": {"os": "linux", "architecture": machine()}}
+    server.spoil["manifest"] = json.dumps({"schemaVersion": 2, "manifests": [entry]}).encode()
+    with pytest.raises(ImageFault):
+        await puller.pull(f"{server.address}/a")
+    assert len(server.seen) <= 3
 
 
 async def test_redirects_in_circles(server: Server, puller: Puller) -> None:

@@ -22,7 +22,7 @@ from woodshed.sandbox.images.container import most_bytes
 from woodshed.sandbox.images.layers import Layers
 from woodshed.sandbox.images.oci import Descriptor, Found
 from woodshed.sandbox.images.reference import HUB, Reference
-from woodshed.sandbox.images.web import TRIES, Refused, Web, base_of, check
+from woodshed.sandbox.images.web import TRIES, Patience, Refused, Web, base_of, check, taken
 from woodshed.settings import setting
 
 T = TypeVar("T")
@@ -80,8 +80,11 @@ class Registry:
 
     def _small(self, path: str, headers: dict[str, str]) -> bytes:
         def read(web: Web) -> bytes:
-            with closing(web.open(self._path(path), headers)) as answer:
-                data = answer.read(oci.MAX_DOCUMENT + 1)
+            try:
+                with closing(web.open(self._path(path), headers)) as answer:
+                    data = taken(answer, oci.MAX_DOCUMENT + 1)
+            except (OSError, http.client.HTTPException) as error:
+                raise EnvironmentFault(f"{self.name}: the registry broke off: {error}") from error
             if len(data) > oci.MAX_DOCUMENT:
                 raise ImageFault(f"{self.name}: a manifest or configuration of more than {oci.MAX_DOCUMENT} bytes")
             return data
@@ -162,7 +165,9 @@ class Registry:
                 self._take(answer, file, layer.size - have)
 
     def _take(self, answer: Any, file: BinaryIO, most: int) -> None:
-        while data := answer.read(min(_CHUNK, most + 1)):
+        patience = Patience()
+        while data := answer.read1(min(_CHUNK, most + 1)):
+            patience.came(len(data))
             if self._stopped.is_set():
                 raise EnvironmentFault(f"{self.name}: the pull was given up")
             if len(data) > most:

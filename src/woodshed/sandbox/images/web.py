@@ -23,18 +23,18 @@ from typing import Any
 from urllib.parse import urlencode, urljoin, urlsplit
 
 from woodshed.errors import EnvironmentFault, ImageFault
-from woodshed.sandbox.images import credentials
+from woodshed.sandbox.images import credentials, roads
 from woodshed.settings import setting
 
 TRIES = 5
 _TIMEOUT_S, _LONGEST_WAIT_S = 30.0, 60.0
+_PATIENCE_S, _LEAST_BYTES = 60.0, 16 << 10
 _REDIRECTS = (301, 302, 303, 307, 308)
 _MOST_REDIRECTS = 5
 _AGAIN = (408, 429, 500, 502, 503, 504)
 _PARAMETER = re.compile(r'([a-zA-Z_]+)="([^"]*)"')
 _TOKEN_BYTES = 1 << 20
 _BROKEN = (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError, ssl.SSLError, OSError)
-_HERE = ("localhost", "127.0.0.1", "::1")
 
 
 class Refused(Exception):
@@ -43,13 +43,6 @@ class Refused(Exception):
     def __init__(self, status: int, why: str) -> None:
         super().__init__(why)
         self.status = status
-
-
-class _Stay(urllib.request.HTTPRedirectHandler):
-    """Redirects are followed by hand: urllib would carry the token to another host."""
-
-    def redirect_request(self, *_: Any) -> None:
-        return None
 
 
 class Web:
@@ -61,7 +54,7 @@ class Web:
         self._known = credentials.find(registry)
         self._authorization = ""
         self._guard = threading.Lock()
-        self._opener = urllib.request.build_opener(_Stay)
+        self._opener = roads.opener(urlsplit(base).hostname or "")
 
     def open(self, path: str, headers: Mapping[str, str]) -> http.client.HTTPResponse:
         """The answer, of a status 2xx. Raises Refused, EnvironmentFault after :data:`TRIES` tries."""
@@ -76,6 +69,8 @@ class Web:
                         raise Refused(error.code, _told(error)) from None
                     why, wait = f"it answers {error.code} {error.reason}", _asked(error, wait)
             except _BROKEN as error:
+                if isinstance(elsewhere := getattr(error, "reason", error), roads.Elsewhere):
+                    raise Refused(310, str(elsewhere)) from None
                 reason = getattr(error, "reason", error)
                 why = f"{type(reason).__name__}: {reason}" if not isinstance(reason, str) else reason
                 if isinstance(reason, ssl.SSLCertVerificationError | socket.gaierror):
@@ -112,6 +107,9 @@ class Web:
                 return answer
             except urllib.error.HTTPError as error:
                 target = error.headers.get("Location")
+                if error.code == 401 and urlsplit(url).netloc != home:
+                    error.close()  # whom it redirects to is not asked how we are to be known, nor told
+                    raise Refused(310, f"{urlsplit(url).hostname}, to which it redirects, wants a login") from None
                 if error.code not in _REDIRECTS or not target:
                     raise
                 error.close()
@@ -137,10 +135,12 @@ class Web:
             raise Refused(401, "it names no place where a token can be had")
         query = {"service": told.get("service", ""), "scope": told.get("scope") or self._scope}
         realm = told["realm"]
+        if self.base.startswith("https:") and not realm.startswith("https://"):
+            raise Refused(401, "it wants tokens to be asked for without TLS")
         url = realm + ("&" if "?" in realm else "?") + urlencode({key: text for key, text in query.items() if text})
         try:
             with closing(self._followed(url, {"Accept": "application/json"}, login.basic() if login else "")) as answer:
-                value = json.loads(answer.read(_TOKEN_BYTES))
+                value = json.loads(taken(answer, _TOKEN_BYTES))
         except urllib.error.HTTPError as error:
             with closing(error):
                 if error.code in (401, 403):
@@ -165,6 +165,32 @@ class Web:
         return "" if self._known.login else " (log in with `docker login` or `podman login`)"
 
 
+def taken(answer: Any, most: int) -> bytes:
+    """The first ``most`` bytes of an HTTP answer. Raises TimeoutError where they come too slowly."""
+    data, patience = b"", Patience()
+    while len(data) < most and (more := answer.read1(min(most - len(data), 1 << 16))):
+        data += more
+        patience.came(len(more))
+    return data
+
+
+class Patience:
+    """Ends what only drips: each ``_PATIENCE_S`` must bring ``_LEAST_BYTES``, whatever single reads take."""
+
+    def __init__(self) -> None:
+        self._since, self._bytes = time.monotonic(), 0
+
+    def came(self, count: int) -> None:
+        """So many bytes have come. Raises TimeoutError."""
+        self._bytes += count
+        now = time.monotonic()
+        if now - self._since < _PATIENCE_S:
+            return
+        if self._bytes < _LEAST_BYTES:
+            raise TimeoutError(f"less than {_LEAST_BYTES} bytes came in {_PATIENCE_S:.0f} s")
+        self._since, self._bytes = now, 0
+
+
 def base_of(host: str) -> str:
     """``https://host``, or ``http://`` for this machine and the hosts of the setting ``registry_http``."""
     return f"{'http' if _plain(host) else 'https'}://{host}"
@@ -173,7 +199,7 @@ def base_of(host: str) -> str:
 def _plain(host: str) -> bool:
     name = host.rpartition(":")[0] if re.search(r":\d+$", host) else host
     allowed = [word.strip() for word in setting("registry_http").split(",")]
-    return name.strip("[]") in _HERE or host in allowed or name in allowed
+    return name.strip("[]") in roads.HERE or host in allowed or name in allowed
 
 
 def check(url: str) -> None:
@@ -189,7 +215,7 @@ def check(url: str) -> None:
 def _told(error: urllib.error.HTTPError) -> str:
     """The registry's own words of an error, where they are few and plain."""
     with suppress(*_BROKEN, ValueError, KeyError, IndexError, TypeError, AttributeError):
-        first = json.loads(error.read(1 << 16))["errors"][0]
+        first = json.loads(taken(error.fp, 1 << 16))["errors"][0]
         text = f"{first.get('code', '')} {first.get('message', '')}".strip()
         if text and text.isprintable():
             return text[:200]
