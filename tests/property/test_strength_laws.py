@@ -71,7 +71,6 @@ def test_any_contents_have_variants_or_none(tree: tuple[dict[str, bytes], Files]
 
 
 @given(BODIES, BODIES, ENDS)
-@settings(deadline=None)
 def test_python_mutants_compile_and_keep_to_changed_lines(before: list[str], after: list[str], end: str) -> None:
     """A mutant of Python compiles, is another program than the reference, and leaves unchanged lines alone."""
     start, solved = {"m.py": function(before, end)}, {"m.py": function(after, end)}
@@ -118,7 +117,7 @@ def patched(base: dict[str, bytes], variant: Variant) -> dict[str, bytes]:
 
 
 @given(st.lists(st.sampled_from((*LINES, "\x0cx = 1", "x = '\u2028'"))), BODIES, ENDS, st.booleans())
-@settings(deadline=None)
+@settings(max_examples=40)
 def test_a_patch_says_what_the_files_are(before: list[str], after: list[str], end: str, cut: bool) -> None:
     """The patch of a variant, applied to the reference (or the start), gives its files: with any ends of lines."""
     start = {"m.py": function(before, end), "notes.txt": "\n".join(before).encode(), "tests/test_m.py": b"import m\n"}

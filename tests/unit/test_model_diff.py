@@ -55,3 +55,9 @@ def test_every_change_has_its_words(
 ) -> None:
     """A file made empty, removed, linked or too large to be looked at is told, and only folders are not."""
     assert described(Change(path="/a", kind=kind, size=7, target="/b"), before, after) == shown
+
+
+def test_only_a_line_feed_ends_a_line() -> None:
+    """Form feeds, lone carriage returns and Unicode's line separators stand within lines, as they do for patch."""
+    shown = unified("/a", "a\x0cb\u2028c\rd\n".encode(), "a\x0cb\u2028c\re\n".encode())
+    assert shown == "--- a/a\n+++ b/a\n@@ -1 +1 @@\n-a\x0cb\u2028c\rd\n+a\x0cb\u2028c\re\n"

@@ -6,9 +6,13 @@ import ast
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 _TEXT = 200_000  # characters of all texts that are looked at
-_SPAN = 2_000  # characters that one call may take
+_SPAN = 1_000  # characters that one call may take
+_LINE = 300  # characters that its result may take
+_CALLS = 200
+_BRACKET = re.compile(r"[()\[\]{}]")
 _RESULT = re.compile(
     r"[\s`'\")]*(?:==|===|=>|->|➞|→|=|is|returns?|should (?:return|be|give)|must (?:return|be)|gives|yields|:)\s*`?"
     r"|`?[ \t]*\r?\n[ \t]*(?!>>>|\.\.\.|\s*$)",
@@ -35,7 +39,7 @@ def examples_of(texts: Iterable[str], names: Iterable[str]) -> list[Example]:
 
 
 def _found(text: str, call: re.Pattern[str]) -> Iterator[Example]:
-    for match in call.finditer(text):
+    for match in islice(call.finditer(text), _CALLS):
         end = _closing(text, match.end() - 1)
         if end is None:
             continue
@@ -43,7 +47,7 @@ def _found(text: str, call: re.Pattern[str]) -> Iterator[Example]:
         link = _RESULT.match(text, end)
         if arguments is None or link is None:
             continue
-        result = _literal(text[link.end() : link.end() + _SPAN])
+        result = _literal(text[link.end() : link.end() + _LINE])
         if result is not None:
             yield Example(match[1], arguments, result)
 
@@ -51,10 +55,10 @@ def _found(text: str, call: re.Pattern[str]) -> Iterator[Example]:
 def _closing(text: str, at: int) -> int | None:
     """Behind the bracket that closes the one at ``at``, not looking into strings too closely."""
     depth = 0
-    for offset in range(at, min(len(text), at + _SPAN)):
-        depth += {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1}.get(text[offset], 0)
+    for bracket in _BRACKET.finditer(text, at, at + _SPAN):
+        depth += 1 if bracket[0] in "([{" else -1
         if depth == 0:
-            return offset + 1
+            return bracket.end()
     return None
 
 
@@ -66,14 +70,14 @@ def _arguments(text: str) -> tuple[str, ...] | None:
 
 
 def _literal(text: str) -> str | None:
-    """The longest literal with which a line begins, else the first lines together."""
+    """The longest literal with which the line begins."""
     line = text.split("\n", 1)[0].strip()
     for end in range(len(line), 0, -1):
         if end < len(line) and line[end].isalnum() and line[end - 1].isalnum():
             continue
         tree = _expression(line[:end])
-        if isinstance(tree, ast.Tuple) and not line.startswith("("):
-            tree = tree.elts[0]  # assert f(1) == 2, "a message"
+        if isinstance(tree, ast.Tuple) and tree.elts and tree.elts[0].col_offset == tree.col_offset:
+            tree = tree.elts[0]  # no brackets of its own: assert f(1) == 2, "a message"
         if tree is not None and _is_literal(tree):
             return ast.unparse(tree)
     return None

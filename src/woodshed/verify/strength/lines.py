@@ -34,7 +34,7 @@ _LOGIC = re.compile(rb"&&|\|\|")
 _NOT = re.compile(rb"(?<![\w!=])!(?=[\w(])")
 _NAME = re.compile(rb"(?<![\w.$-])[A-Za-z]+(?![\w-])")
 _NUMBER = re.compile(rb"(?<![\w.#$])\d{1,9}(?![\w.])")
-_OPTION = re.compile(rb"(?<=\s)-(?:eq|ne|lt|le|gt|ge|[znfd])(?=\s)")
+_OPTION = re.compile(rb"(?<=\s)-(?:eq|ne|lt|le|gt|ge)(?=\s)|(?:(?<=\[ )|(?<=test )|(?<=! ))-[znfd](?=\s)")
 _IF = re.compile(rb"\bif\s*(?=\()")
 _APPEND = re.compile(rb"(?<=\s)>>(?=\s)")
 _DISTINCT = re.compile(rb"\bDISTINCT |\bLEFT (?=JOIN)|\bNOT ", re.IGNORECASE)
@@ -64,8 +64,9 @@ def line_edits(path: str, content: bytes, changed: frozenset[int]) -> Iterator[E
     for start, end in spans:
         if end - start > _LINE_BYTES or not content[start:end].strip():
             continue
-        yield from _removed(content, start, end, family, [piece.kind for piece in found
-                                                          if piece.start < end and piece.end > start])
+        code = b"".join(content[max(piece.start, start) : min(piece.end, end)] for piece in found
+                        if piece.kind != "comment")
+        yield from _removed(content, start, end, family, code)
         for piece in found:
             low, high = max(piece.start, start), min(piece.end, end)
             if low >= high or piece.kind == "comment":
@@ -127,19 +128,18 @@ def _in_string(content: bytes, low: int, high: int, family: Family) -> Iterator[
     yield Edit("string", low + 1, high - 1, b"" if inner else b"XX")
 
 
-def _removed(content: bytes, start: int, end: int, family: Family, kinds: list[str]) -> Iterator[Edit]:
-    """The whole line taken out, where what is left is likely to parse."""
-    line = content[start:end].rstrip(b"\r")
-    code = line.strip()
-    if "comment" in kinds and "code" not in kinds:
-        return
+def _removed(content: bytes, start: int, end: int, family: Family, code: bytes) -> Iterator[Edit]:
+    """The whole line taken out, where what is left is likely to parse. ``code`` is the line without comments."""
     if family is Family.PLAIN:
         yield Edit("line-removed", start, min(end + 1, len(content)), b"")
         yield from _word_dropped(content, start, end)
         return
-    if _OPENING.search(line) or _KEYWORD.match(line) or any(line.count(a) != line.count(b) for a, b in _PAIRS):
+    code = code.rstrip()
+    body = code.removesuffix(b",") if family in (Family.DATA, Family.SQL) else code
+    balanced = all(code.count(opening) == code.count(closing) for opening, closing in _PAIRS)
+    if not code or not balanced or _OPENING.search(body) or _KEYWORD.match(code):
         return
-    if family is Family.BRACES and not code.endswith(b";") and not _LEAVING.match(line):
+    if family is Family.BRACES and not code.endswith(b";") and not _LEAVING.match(code):
         return
     if family is Family.SQL and not code.endswith((b",", b";")):
         return
