@@ -260,3 +260,20 @@ def history(path: Path) -> tuple[Repo, dict[str, str]]:
         "tests/helpers.py": "def lines_of(*lines):\n    return list(lines)\n",
         "tests/test_count.py": TEST_COUNT_2})
     return repo, made
+
+
+def few(path: Path) -> tuple[Repo, dict[str, str]]:
+    """Five commits, one of them a true pair; id by what each is."""
+    repo, made = Repo(path), {}
+    made["initial"] = repo.commit("Begin", {
+        "pyproject.toml": PYPROJECT, "wordkit/__init__.py": "", "wordkit/count.py": COUNT, "tests/__init__.py": "",
+        "tests/test_count.py": TEST_COUNT})
+    made["pair"] = repo.commit("Count no words in nothing", {
+        "wordkit/count.py": COUNT_FIXED, "tests/test_count.py": TEST_COUNT_2})
+    made["formatting"] = repo.commit("Format", {
+        "wordkit/count.py": COUNT_FIXED.replace("()", "(  )"), "tests/test_count.py": TEST_COUNT_2 + "# end\n"})
+    made["pass before"] = repo.commit("Count letters in two ways", {
+        "wordkit/count.py": COUNT_FIXED + "\n\ndef letters(text):\n    return len(text)\n",
+        "tests/test_count.py": TEST_COUNT_2 + "\n\ndef test_three():\n    assert count('a b c') == 3\n"})
+    made["docs"] = repo.commit("Tell", {"README.md": "# wordkit\n"})
+    return repo, made

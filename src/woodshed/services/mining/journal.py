@@ -28,14 +28,14 @@ VERSION = 1
 
 
 class Kept(Record):
-    """A commit that became a task: its folder's name, what its runs said, and how it was judged."""
+    """A commit that became a task: its folder's name, what its runs said, and calibration where it was asked."""
 
     task: str
     digest: str
     fail_to_pass: int
     pass_to_pass: int
     unstable: int = 0
-    label: str = ""
+    label: str | None = None
     strength: float | None = None
     notes: tuple[str, ...] = ()
 
@@ -94,6 +94,7 @@ class Journal:
             match entry["kind"]:
                 case "rejected":
                     self.rejections[commit] = Rejection.model_validate(data)
+                    self.kept.pop(commit, None)
                 case "kept":
                     self.kept[commit] = Kept.model_validate(data)
                 case "ran":

@@ -18,12 +18,14 @@ from woodshed.errors import UsageError
 from woodshed.interfaces import SandboxEngine
 from woodshed.model import Agent, Invalid, Task
 from woodshed.services.home import Home
+from woodshed.services.mining.calibrate import calibrate
 from woodshed.services.mining.journal import Journal, Kept, opened
-from woodshed.services.mining.trial import Bench, Calibrate, Standing
+from woodshed.services.mining.trial import Bench, Confirm
+from woodshed.tasks.calibrated import write_calibration
 from woodshed.tasks.collection import check_place
 from woodshed.tasks.git import Repository
 from woodshed.tasks.git import opened as opened_repository
-from woodshed.tasks.mine import Candidate, Commit, Project, Rejection, changes, commits, screen, select
+from woodshed.tasks.mine import Candidate, Commit, Project, Reason, Rejection, changes, commits, screen, select
 
 Progress = Callable[[int, int | None, str], None]
 """Hears of (commits settled, commits in all, what was just settled)."""
@@ -42,6 +44,7 @@ class Order:
     engine: str = "native"
     timeout_s: float = 300.0
     force: bool = False
+    calibrate: bool = True
 
 
 @dataclass(slots=True)
@@ -62,8 +65,8 @@ class Mined:
                 "rows": self.rows}
 
 
-async def mine(order: Order, *, home: Home, progress: Progress, calibrate: Calibrate | None = None) -> Mined:
-    """Mine ``order.repo``. What was found before is not done again.
+async def mine(order: Order, *, home: Home, progress: Progress) -> Mined:
+    """Mine ``order.repo`` and calibrate what is kept. What was found before is not done again.
 
     Raises UsageError for a repository that cannot be read or a folder that cannot be written, EnvironmentFault where
     the index or the sandboxes fail; all that was found until then stays in the journal.
@@ -79,11 +82,13 @@ async def mine(order: Order, *, home: Home, progress: Progress, calibrate: Calib
         with opened(home.path, repo, name, options) as journal:
             engine = plugins.engine(order.engine, home.path)
             try:
-                bench = Bench(repository, name, engine, journal, calibrate or _confirmed_with(engine, home),
-                              order.timeout_s)
-                return await _all(order, bench, history, patterns, Mined(name, out), progress)
+                bench = Bench(repository, name, engine, journal, _confirmed_with(engine, home), order.timeout_s)
+                mined = await _all(order, bench, history, patterns, Mined(name, out), progress)
             finally:
                 await engine.close()
+            if order.calibrate:
+                await _calibrated(order, home, journal, mined, progress)
+            return mined
 
 
 async def _all(order: Order, bench: Bench, history: Sequence[Commit], patterns: Sequence[str], mined: Mined,
@@ -114,6 +119,26 @@ async def _all(order: Order, bench: Bench, history: Sequence[Commit], patterns: 
         await asyncio.gather(*(task for _, task in running), return_exceptions=True)
     mined.unseen = len(history) - len(mined.rows)
     return mined
+
+
+async def _calibrated(order: Order, home: Home, journal: Journal, mined: Mined, progress: Progress) -> None:
+    """Every kept task is checked; one that a run would leave in quarantine is taken away, and its row says why."""
+    rows = {Path(row["task"]): row for row in mined.rows if row["kept"]}
+    records = await calibrate(home, list(rows), concurrency=order.concurrency, engine=order.engine, progress=progress)
+    for folder, record in records.items():
+        row = rows[folder]
+        if record.label.quarantined:
+            rejection = Rejection(reason=Reason.UNSOUND, detail=f"{record.label}: {'; '.join(record.reasons)}")
+            journal.add_rejection(row["commit"], rejection)
+            shutil.rmtree(folder)
+            row |= _refused(rejection)
+            continue
+        kept = journal.kept[row["commit"]]
+        row |= {"label": record.label.value, "strength": record.strength}
+        if (kept.label, kept.strength) != (record.label.value, record.strength):
+            journal.add_kept(row["commit"], kept.model_copy(update={
+                "label": record.label.value, "strength": record.strength}))
+            await asyncio.to_thread(write_calibration, journal.folder / "tasks" / kept.task, record)
 
 
 async def _settled(bench: Bench, commit: Commit, reverted: dict[str, str], patterns: Sequence[str],
@@ -184,21 +209,25 @@ def _row(commit: Commit, found: Kept | Rejection, out: Path) -> dict[str, Any]:
         return {**head, "reason": None, "detail": "; ".join(found.notes), "task": str(out / found.task),
                 "fail_to_pass": found.fail_to_pass, "pass_to_pass": found.pass_to_pass, "unstable": found.unstable,
                 "label": found.label, "strength": found.strength}
-    return {**head, "reason": found.reason.value, "detail": found.detail or found.reason.sentence, "task": None,
+    return head | _refused(found)
+
+
+def _refused(found: Rejection) -> dict[str, Any]:
+    return {"kept": False, "reason": found.reason.value, "detail": found.detail or found.reason.sentence, "task": None,
             "fail_to_pass": None, "pass_to_pass": None, "unstable": None, "label": None, "strength": None}
 
 
-def _confirmed_with(engine: SandboxEngine, home: Home) -> Calibrate:
+def _confirmed_with(engine: SandboxEngine, home: Home) -> Confirm:
     """The least proof: the reference passes, doing nothing fails, both as real attempts."""
 
-    async def confirm(task: Task) -> Standing:
+    async def confirm(task: Task) -> str | None:
         for name in ("oracle", "nop"):
             parts = Parts(engine=engine, harness=plugins.harness(name), verifier=plugins.verifier(), model=None,
                           blobs=home.blobs, emit=lambda kind, data: None)
             verdict = (await run_attempt(task, Agent(name=name, harness=name), parts, seed=0)).verdict
             if isinstance(verdict, Invalid) or verdict.passed != (name == "oracle"):
-                label = "accepts-anything" if name == "nop" else "accepts-nothing"
-                return Standing(label, keep=False, detail=verdict.detail)
-        return Standing("confirmed", keep=True)
+                what = "passes without any change" if name == "nop" else "its reference fails"
+                return f"{what}: {verdict.detail}"[:300]
+        return None
 
     return confirm

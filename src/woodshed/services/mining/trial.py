@@ -32,19 +32,8 @@ from woodshed.tasks.mine import (
     write,
 )
 
-
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """What calibration says of a task: ``keep`` is False where it cannot be trusted at all."""
-
-    label: str
-    keep: bool
-    strength: float | None = None
-    detail: str = ""
-
-
-Calibrate = Callable[[Task], Awaitable[Standing]]
-"""Judges a finished task folder, in which it may leave its record."""
+Confirm = Callable[[Task], Awaitable[str | None]]
+"""Tries a finished task; what is wrong with it, None where nothing is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +52,13 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """What trials share: the repository, the sandboxes, the journal, and who calibrates."""
+    """What trials share: the repository, the sandboxes, the journal, and who has the last word."""
 
     repository: Repository
     name: str
     engine: SandboxEngine
     journal: Journal
-    calibrate: Calibrate
+    confirm: Confirm
     timeout_s: float
 
     async def settle(self, candidate: Candidate) -> Kept | Rejection:
@@ -137,23 +126,22 @@ class Bench:
             return await probe(self.engine, task, side, timeout_s=self.timeout_s)
 
     async def _kept(self, material: Material, plan: Plan, pair: Pair) -> Kept | Rejection:
-        """The finished folder in the journal's keeping, if calibration stands behind it."""
+        """The finished folder in the journal's keeping, if it is confirmed."""
         name = f"{slug(self.name)}-{material.candidate.commit.id[:10]}"
         facts = {"scope": "changed test files" if plan.scope else "all tests"}
         made = await asyncio.to_thread(
             draft, material, requirements=plan.requirements, scope=plan.scope, pair=pair, facts=facts)
         with tempfile.TemporaryDirectory(prefix="trial-", dir=self.journal.folder) as place:
             task, dropped = await asyncio.to_thread(write, self.repository, material, made, Path(place) / name)
-            standing = await self.calibrate(task)
-            if not standing.keep:
-                return Rejection(reason=Reason.UNSOUND, detail=f"{standing.label}: {standing.detail}".rstrip(": "))
+            if (wrong := await self.confirm(task)) is not None:
+                return Rejection(reason=Reason.UNSOUND, detail=wrong)
             home = self.journal.folder / "tasks"
             home.mkdir(exist_ok=True)
             shutil.rmtree(home / name, ignore_errors=True)
             task.folder.rename(home / name)
         return Kept(
             task=name, digest=task.digest, fail_to_pass=len(pair.fail_to_pass), pass_to_pass=len(pair.pass_to_pass),
-            unstable=len(pair.unstable), label=standing.label, strength=standing.strength,
+            unstable=len(pair.unstable),
             notes=tuple(f"link left out: {path.encode('utf-8', 'replace').decode()}" for path in dropped[:20]),
         )
 
