@@ -12,6 +12,7 @@ from pydantic import Field
 
 from woodshed.model.network import NetworkPolicy
 from woodshed.model.policy import Limits
+from woodshed.model.probe import Probe
 from woodshed.model.record import Record
 from woodshed.model.rules import RuleSet
 
@@ -49,7 +50,7 @@ class Collect(Record):
 
     command: str
     timeout_s: float = Field(default=60.0, gt=0)
-    user: int | None = Field(default=None, description="None: as commands run there")
+    user: str = Field(default="", description="a name or a number; empty: as commands run there")
 
 
 class EnvironmentSpec(Record):
@@ -109,6 +110,7 @@ class VerifierSpec(Record):
     protected: tuple[str, ...] = ()
     capture: tuple[str, ...] = ()
     rewards: dict[str, tuple[str, ...]] = {}
+    probes: tuple[Probe, ...] = Field(default=(), description="asked apart from the tests; each must pass")
 
 
 class TaskStep(Record):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from woodshed.model import ChangeSet
 from woodshed.verify.judge import Demands, Facts, Found, judge
 from woodshed.verify.live import captured, ready
+from woodshed.verify.probes import asked
 from woodshed.verify.run import Case, policy_of, restorable, run, with_folder
 
 SOLUTION = "/solution"
@@ -20,7 +21,7 @@ async def control_run(case: Case) -> str | None:
     if isinstance(changes, str):
         return changes
     work = await restorable(case, changes)
-    ran = await run(case, work.changes)
+    ran = await asked(case, work.changes, await run(case, work.changes))
     case.record("control", ran, work)
     fault = _reference_fault(ran.facts, ran.demands) if case.task.solution else _start_fault(ran.facts, ran.demands)
     return fault and f"{fault}; its output ends: {ran.output[-_TAIL_BYTES:].decode(errors='replace').strip()!r}"

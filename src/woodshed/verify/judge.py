@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from woodshed.errors import Cause
@@ -21,6 +21,16 @@ class Found(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Answers:
+    """What the probes found: outcomes by id, and for people what was wrong. Outside the program's reach."""
+
+    outcomes: Mapping[str, TestOutcome] = field(default_factory=dict)
+    notes: Mapping[str, str] = field(default_factory=dict)
+    timed_out: bool = False
+    not_runnable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Facts:
     """What one run of ``test.sh`` left. ``report`` is None unless ``found`` is FRESH; so is ``reward``."""
 
@@ -33,15 +43,24 @@ class Facts:
     seconds: float = 0.0
     detail: str = ""
     rewritten: tuple[str, ...] = ()  # hidden tests that the run itself changed; looked for where it would pass
+    answers: Answers = field(default_factory=Answers)
 
 
 @dataclass(frozen=True, slots=True)
 class Demands:
-    """What the task asks of a run. ``canary`` is the bare name of the test that must fail."""
+    """What the task asks of a run. ``canary`` is the bare name of the test that must fail, ``probes`` are ids."""
 
     expected: tuple[str, ...] = ()
     rewards: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     canary: str = ""
+    probes: tuple[str, ...] = ()
+
+    @property
+    def assurance(self) -> Assurance:
+        """What a verdict by these demands is worth."""
+        if self.probes:
+            return Assurance.OUT_OF_PROCESS
+        return Assurance.CANARY if self.expected else Assurance.REPORT_ONLY
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +85,16 @@ def judge(facts: Facts, demands: Demands, *, touched: tuple[str, ...] = (), cont
 
     With expected tests, total is 1.0 only if: the run ended by itself, its report is fresh, every expected id is in
     it exactly once and passed, the canary failed, and the exit status says that something failed. Else it is 0.0.
+    With probes every one must have passed as well. Where they contradict tests that all passed, no named reward counts.
     """
-    finding = _canary_run(facts, demands) if demands.expected else _reward_run(facts)
-    tests = _outcomes(facts.report, demands.expected)
+    said = _canary_run(facts, demands) if demands.expected else _reward_run(facts)
+    finding = _asked(said, facts.answers, demands)
+    tests = {**_outcomes(facts.report, demands.expected),
+             **{wanted: facts.answers.outcomes.get(wanted, TestOutcome.MISSING) for wanted in demands.probes}}
     if demands.expected:
-        total, rewards = (1.0 if finding.passed else 0.0), _rewards(tests, demands, finding)
+        total, rewards = (1.0 if finding.passed else 0.0), _rewards(tests, demands)
+        if said.passed and not finding.passed:
+            rewards = dict.fromkeys(rewards, 0.0)
     else:
         total = total_of(facts.reward) if finding.passed and facts.reward else 0.0
         rewards = dict(facts.reward or {}) if finding.passed else {}
@@ -81,12 +105,21 @@ def judge(facts: Facts, demands: Demands, *, touched: tuple[str, ...] = (), cont
         total = 0.0
     verdict = Valid(
         rewards={**rewards, "reward": total}, total=total, cause=cause, flags=tuple(dict.fromkeys(flags)), tests=tests,
-        assurance=Assurance.CANARY if demands.expected else Assurance.REPORT_ONLY, image_digest=image_digest,
+        assurance=demands.assurance, image_digest=image_digest,
         detail=finding.detail or _count(tests),
     )
     # An author's slip (a test.sh that ignores the canary, that links its report) looks like tampering too.
     accused = any(flag.startswith("tamper:") for flag in finding.flags)
     return Ruling(verdict, finding.suspicious or accused)
+
+
+def _asked(finding: _Finding, answers: Answers, demands: Demands) -> _Finding:
+    """``finding`` with what the probes say: they can only take a reward away."""
+    if all(answers.outcomes.get(wanted) is TestOutcome.PASSED for wanted in demands.probes):
+        return finding
+    flag = "probe_timeout" if answers.timed_out else "probe_failed"
+    return replace(finding, passed=False, flags=(*finding.flags, flag),
+                   suspicious=finding.suspicious or answers.timed_out or answers.not_runnable)
 
 
 def would_pass(facts: Facts, demands: Demands) -> bool:
@@ -181,7 +214,7 @@ def _outcomes(report: Report | None, expected: tuple[str, ...]) -> dict[str, Tes
             for wanted in expected}
 
 
-def _rewards(tests: Mapping[str, TestOutcome], demands: Demands, finding: _Finding) -> dict[str, float | None]:
+def _rewards(tests: Mapping[str, TestOutcome], demands: Demands) -> dict[str, float | None]:
     """Each declared reward: 1.0 when all its tests passed, else 0.0; None where no test of it was judged at all."""
     rewards: dict[str, float | None] = {}
     for name, ids in demands.rewards.items():
@@ -204,6 +237,8 @@ def judge_poison(verdict: Valid, facts: Facts, demands: Demands, poisoned: froze
 
     Nothing of ``poisoned`` may pass, the canary must fail again, and a readable report must say so.
     """
+    apart = verdict.assurance is Assurance.OUT_OF_PROCESS  # which is more
+    assurance = verdict.assurance if apart else Assurance.POISONED
     table = facts.report.by_id() if facts.report is not None else {}
     canary = facts.report.named(demands.canary) if facts.report is not None else ()
     if any(TestOutcome.PASSED in table.get(wanted, ()) for wanted in poisoned):
@@ -211,8 +246,8 @@ def judge_poison(verdict: Valid, facts: Facts, demands: Demands, poisoned: froze
     elif facts.timed_out or facts.report is None or TestOutcome.FAILED not in canary or facts.exit_code == 0:
         flag = "tamper:poison_unreported"
     else:
-        return verdict.model_copy(update={"assurance": Assurance.POISONED})
+        return verdict.model_copy(update={"assurance": assurance})
     return verdict.model_copy(update={
-        "assurance": Assurance.POISONED, "total": 0.0, "cause": Cause.TAMPER, "flags": (*verdict.flags, flag),
+        "assurance": assurance, "total": 0.0, "cause": Cause.TAMPER, "flags": (*verdict.flags, flag),
         "rewards": dict.fromkeys(verdict.rewards, 0.0), "detail": "tests made false on purpose did not fail",
     })

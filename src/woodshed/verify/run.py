@@ -74,6 +74,8 @@ class Case:
             "output_blob": self.blobs.put(ran.output),
             "touched": [f"{touch}: {path}" for path, touch in work.touched[:100]],
             "flags": list(flags),
+            **({"probes": {name: outcome.value for name, outcome in facts.answers.outcomes.items()},
+                "probe_notes": dict(facts.answers.notes)} if facts.answers.outcomes else {}),
             **({} if ran.memory_bytes is None else {"memory_bytes": ran.memory_bytes}),
         })
 
@@ -96,7 +98,8 @@ async def run(case: Case, changes: ChangeSet, poison: Poison | None = None) -> R
     expected = task.verifier.expected_tests
     framework = framework_of(task.verifier) if expected else None
     canary = make_canary(framework, expected) if framework is not None else None
-    demands = Demands(expected, task.verifier.rewards, canary.name if canary else "")
+    probes = tuple(probe.id for probe in task.verifier.probes)
+    demands = Demands(expected, task.verifier.rewards, canary.name if canary else "", probes)
     spec = _world(task)
     hidden = {canary.file: canary.content} if canary else {}
     hidden |= poison.files if poison else {}
@@ -104,7 +107,7 @@ async def run(case: Case, changes: ChangeSet, poison: Poison | None = None) -> R
     sandbox = await case.engine.create(spec, policy_of(task), restore=(laid.before(changes), laid))
     try:
         if spec.user or spec.healthcheck is not None:
-            await _prepare(sandbox, spec)
+            await prepare(sandbox, spec)
         # As root, whatever USER of the image, unless the verifier names its own: it writes to /logs/verifier.
         result = await sandbox.exec(["bash", f"{TESTS}/test.sh"], cwd=spec.workdir, user=None if spec.user else 0,
                                     env=task.verifier.env, timeout_s=task.verifier.timeout_s)
@@ -120,18 +123,23 @@ async def run(case: Case, changes: ChangeSet, poison: Poison | None = None) -> R
     return Ran(facts, demands, output, sandbox.image_digest, memory_bytes)
 
 
-def _world(task: Task) -> EnvironmentSpec:
-    """Where ``task`` is judged, with its hidden tests. The health check of the agent's world is not this one's."""
+def judging(task: Task) -> EnvironmentSpec:
+    """Where ``task`` is judged, without its hidden tests. The health check of the agent's world is not this one's."""
     spec, verifier = task.judged_in, task.verifier
     if spec.user or verifier.user or (spec.healthcheck and verifier.environment is None):
         check = None if verifier.environment is None else spec.healthcheck
         spec = spec.model_copy(update={"user": verifier.user, "healthcheck": check})
+    return spec
+
+
+def _world(task: Task) -> EnvironmentSpec:
+    spec, verifier = judging(task), task.verifier
     if verifier.common_tests is not None:
         spec = with_folder(spec, verifier.common_tests, TESTS)
     return with_folder(spec, verifier.tests, TESTS)
 
 
-async def _prepare(sandbox: Sandbox, spec: EnvironmentSpec) -> None:
+async def prepare(sandbox: Sandbox, spec: EnvironmentSpec) -> None:
     """The verifier's own user can write its report, and the health check of its own world succeeded."""
     if spec.user:
         await sandbox.exec(["chown", "-R", spec.user, LOGS], user=0)

@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 
 from woodshed.errors import Cause, EnvironmentFault, ImageFault, SandboxDied, Unsupported, VerifierFault
 from woodshed.interfaces import BlobSink, Emit, SandboxEngine
-from woodshed.model import Assurance, ChangeSet, Task, Valid
+from woodshed.model import ChangeSet, Task, Valid
 from woodshed.verify.canary import framework_of
 from woodshed.verify.control import control_run
 from woodshed.verify.filter import Filtered
-from woodshed.verify.judge import Ruling, judge, judge_poison
+from woodshed.verify.judge import Demands, Ruling, judge, judge_poison
 from woodshed.verify.poison import make_poison
+from woodshed.verify.probes import asked
 from woodshed.verify.run import Case, restorable, run
 
 _HOST_FAILS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM,
@@ -73,7 +74,7 @@ class FreshVerifier:
 
 
 async def _judged(case: Case, work: Filtered) -> Ruling:
-    ran = await run(case, work.changes)
+    ran = await asked(case, work.changes, await run(case, work.changes))
     ruling = judge(ran.facts, ran.demands, touched=work.flags, control=work.control, image_digest=ran.image_digest)
     case.record("verify", ran, work, ruling.verdict.flags)
     return ruling
@@ -127,9 +128,9 @@ def _unopened(task: Task, work: Filtered, fault: EnvironmentFault) -> Valid:
 
 
 def _unrun(task: Task, cause: Cause, flags: tuple[str, ...], detail: str) -> Valid:
-    assurance = Assurance.CANARY if task.verifier.expected_tests else Assurance.REPORT_ONLY
+    demands = Demands(task.verifier.expected_tests, probes=tuple(probe.id for probe in task.verifier.probes))
     return Valid(rewards={**dict.fromkeys(task.verifier.rewards), "reward": 0.0}, total=0.0, cause=cause, flags=flags,
-                 assurance=assurance, detail=detail)
+                 assurance=demands.assurance, detail=detail)
 
 
 def poisoned() -> FreshVerifier:
