@@ -22,6 +22,7 @@ from ocikit import E
 from woodshed.errors import ImageFault, WoodshedError
 from woodshed.sandbox.images import Images, inflate
 from woodshed.sandbox.images.crossing import Crossing
+from woodshed.sandbox.images.oci import Folder
 from woodshed.sandbox.native.engine import NativeEngine
 
 
@@ -254,6 +255,50 @@ async def test_a_size_that_is_a_lie(victim: Victim) -> None:
     tar[124:136] = b"\x80" + (1 << 50).to_bytes(11, "big")
     tar[148:156] = b"%06o\0 " % (sum(tar[:148]) + 8 * 32 + sum(tar[156:512]))
     await victim.refused(bytes(tar), why="more bytes than are allowed|ends early")
+
+
+async def test_names_a_thousand_folders_deep(victim: Victim) -> None:
+    """A name of too many folders is refused, and one of many is none of our recursions' end."""
+    await victim.refused(oci.layer(E("a/" * 1200 + "f", content=b"x")), why="directories deep")
+    assert await victim.unpack(oci.layer(E("a/" * 399 + "f", content=b"x")))
+
+
+@pytest.mark.parametrize(("name", "value"), [("user.a\0b", "v"), ("user.", "v"), ("user.big", "v" * 100_000)],
+                         ids=["nul", "empty", "large"])
+async def test_attributes_no_file_can_have(victim: Victim, name: str, value: str) -> None:
+    """An attribute that the file system takes not is left out, and ends no unpacking."""
+    assert await victim.unpack(oci.layer(E("f", content=b"x", pax={f"SCHILY.xattr.{name}": value})))
+
+
+async def test_a_header_of_tiny_records(victim: Victim) -> None:
+    """A pax header of a hundred thousand records is read in one pass, again and again."""
+    many = {f"a{number}": "" for number in range(60_000)}
+    assert await victim.unpack(oci.layer(*(E(f"f{count}", content=b"x", pax=many) for count in range(20))))
+
+
+def test_an_unpacked_archive_names_nothing_outside(tmp_path: Path) -> None:
+    """In a folder of ``docker save`` the manifest's words name files of it alone, through no link."""
+    secret = tmp_path / "secret.json"
+    secret.write_text("{}")
+    folder = tmp_path / "saved"
+    folder.mkdir()
+    (folder / "inner").write_text("{}")
+    (folder / "link").symlink_to(secret)
+    (folder / "up").symlink_to(tmp_path)
+    os.mkfifo(folder / "pipe")
+    for name in ("../secret.json", str(secret), "link", "up/secret.json", "./../secret.json", "pipe", "", "a\0b"):
+        assert Folder(folder).open(name) is None
+    inner = Folder(folder).open("inner")  # the control
+    assert inner is not None
+    inner.close()
+
+
+async def test_configurations_that_cannot_be_written(victim: Victim, tmp_path: Path) -> None:
+    """Halves of characters in a variable or folder are the image's fault, told before anything is unpacked."""
+    for inner in ({"Env": ["A=\ud800"]}, {"WorkingDir": "/\udfff"}, {"User": "\ud800"}):
+        image = oci.layout(tmp_path / f"l{len(list(tmp_path.iterdir()))}", oci.layer(E("f")), inner=inner)
+        with pytest.raises(ImageFault, match="characters that are none"):
+            await asyncio.to_thread(victim.images.containers.get, image)
 
 
 async def test_headers_that_are_too_large(victim: Victim) -> None:

@@ -87,6 +87,16 @@ async def test_deletions_hide_what_lies_below(shed: Shed, base: bytes, tmp_path:
                     "ls: gone: No such file or directory\n")
 
 
+async def test_a_layer_that_deletes_everything(shed: Shed, base: bytes, tmp_path: Path) -> None:
+    """A mark of opacity at the top hides all layers below, and what its own layer and those above hold is there."""
+    lower = oci.layer(oci.directory("old"), E("old/file", content=b"o"))
+    fresh = oci.layer(E(".wh..wh..opq"), *(E(f"bin/{name}", content=oci.BUSYBOX.read_bytes(), mode=0o755)
+                                           for name in ("sh", "ls")))
+    image = oci.layout(tmp_path / "l", base, lower, fresh, oci.layer(E("above", content=b"a")))
+    assert (await shed.said(image, "ls -d /old /above /etc/group /bin/* 2>/dev/null")).split() == [
+        "/above", "/bin/ls", "/bin/sh"]
+
+
 async def test_modes_owners_and_times(shed: Shed, base: bytes, tmp_path: Path) -> None:
     """Modes and times are the archive's; owners too where the engine has users, else everything is root's."""
     own = oci.layer(oci.directory("o", 0o2770, 42), E("o/f", content=b"x", mode=0o4751, uid=1000, gid=50),

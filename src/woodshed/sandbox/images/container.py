@@ -26,6 +26,7 @@ from woodshed.sandbox.images.requirement import key
 from woodshed.sandbox.images.tree import Entry, Plan, place
 from woodshed.sandbox.images.unpack import unpack_layer
 from woodshed.sandbox.images.view import View
+from woodshed.sandbox.native.below import is_opaque
 from woodshed.sandbox.native.ids import privileged
 from woodshed.sandbox.native.inside import frames
 from woodshed.settings import setting
@@ -145,7 +146,13 @@ def take_in(source: Source, layers: Layers, crossing: Crossing | None, tell: Tel
     found = source.find()
     wanted = dict(zip(found.diff_ids, found.layers, strict=True))  # a layer may come twice
     _at_once([partial(_layer, source, layer, diff_id, layers, crossing, tell) for diff_id, layer in wanted.items()])
-    return Image(tuple(layer_name(diff_id) for diff_id in reversed(found.diff_ids)), found.config)
+    return Image(_seen([layer_name(diff_id) for diff_id in reversed(found.diff_ids)], layers), found.config)
+
+
+def _seen(names: Sequence[str], layers: Layers) -> tuple[str, ...]:
+    """Of layers, topmost first, those that can be seen: one may hide all below it, which an overlay's own root cannot."""
+    end = next((count for count, name in enumerate(names, 1) if is_opaque(str(layers.path(name)))), len(names))
+    return tuple(names[:end])
 
 
 def _at_once(jobs: Sequence[Callable[[], None]]) -> None:
