@@ -271,9 +271,8 @@ async def test_attributes_no_file_can_have(victim: Victim, name: str, value: str
 
 
 async def test_a_header_of_tiny_records(victim: Victim) -> None:
-    """A pax header of a hundred thousand records is read in one pass, again and again."""
-    many = {f"a{number}": "" for number in range(60_000)}
-    assert await victim.unpack(oci.layer(*(E(f"f{count}", content=b"x", pax=many) for count in range(20))))
+    """A pax header of ten thousands of records is read in one pass."""
+    assert await victim.unpack(oci.layer(E("f", content=b"x", pax={f"a{number}": "" for number in range(20_000)})))
 
 
 def test_an_unpacked_archive_names_nothing_outside(tmp_path: Path) -> None:

@@ -150,7 +150,7 @@ def take_in(source: Source, layers: Layers, crossing: Crossing | None, tell: Tel
 
 
 def _seen(names: Sequence[str], layers: Layers) -> tuple[str, ...]:
-    """Of layers, topmost first, those that can be seen: one may hide all below it, which an overlay's own root cannot."""
+    """Of layers, topmost first, those that can be seen: one may hide all below it, as no overlay's root can."""
     end = next((count for count, name in enumerate(names, 1) if is_opaque(str(layers.path(name)))), len(names))
     return tuple(names[:end])
 
