@@ -12,6 +12,7 @@ import zipfile
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -130,17 +131,44 @@ async def test_npm_installs_from_an_allowed_registry(engine: NativeEngine, tmp_p
             await box.close()
 
 
+def _real(name: str, port: int) -> dict[str, Any]:
+    """A rule for a host of the Internet."""
+    try:
+        address = str(socket.getaddrinfo(name, port)[0][4][0])
+    except OSError:
+        pytest.skip(f"{name} is not known here: a way to the Internet is needed")
+    # A machine whose Internet is itself a stand-in may know the registries by special addresses.
+    return {"host": name, "ports": [port]} | ({"address": address} if why_refused(address) else {})
+
+
+APT = """
+mkdir -p a/lists/partial a/cache/archives/partial a/sources && cd a
+echo 'deb [trusted=yes] http://deb.debian.org/debian bookworm main' > sources/debian.list
+apt="apt-get -q -o Dir::Etc::sourcelist=/dev/null -o Dir::Etc::sourceparts=$PWD/sources/"
+apt="$apt -o Dir::State::lists=$PWD/lists -o Dir::Cache=$PWD/cache -o APT::Sandbox::User=root"
+$apt update && $apt download hello cowsay && ls
+"""
+
+
+@pytest.mark.slow
+async def test_apt_fetches_from_the_real_archive(engine: NativeEngine) -> None:
+    """apt-get asks in plain HTTP, many things on one connection, and has its lists and packages."""
+    policy = SandboxPolicy.parse({"network": {"rules": [_real("deb.debian.org", 80)]}})
+    box = await engine.create(SPEC, policy)
+    try:
+        if (await box.exec("apt-get --version")).exit_code:
+            pytest.skip("apt-get is missing on this machine, which is no Debian")
+        done = await box.exec(APT, timeout_s=300)
+        assert b"hello_" in done.stdout, done
+        assert b"cowsay_" in done.stdout, done
+    finally:
+        await box.close()
+
+
 @pytest.mark.slow
 async def test_the_real_registries_work(engine: NativeEngine) -> None:
     """pip and npm install from the registries of the Internet through TLS that nobody reads."""
-    rules = []
-    for name in (INDEX, FILES, NPM):
-        try:
-            address = str(socket.getaddrinfo(name, 443)[0][4][0])
-        except OSError:
-            pytest.skip(f"{name} is not known here: a way to the Internet is needed")
-        # A machine whose Internet is itself a stand-in may know the registries by special addresses.
-        rules.append({"host": name, "ports": [443]} | ({"address": address} if why_refused(address) else {}))
+    rules = [_real(name, 443) for name in (INDEX, FILES, NPM)]
     box = await engine.create(SPEC, SandboxPolicy.parse({"network": {"rules": rules}}))
     try:
         done = await box.exec("python3 -m pip install --target there six", timeout_s=300)
