@@ -9,7 +9,9 @@ LARGEST = 32_768
 HANDSHAKE = 0x16
 """The first byte of a connection that speaks TLS (RFC 8446, section 5.1)."""
 UNRECOGNIZED_NAME, ACCESS_DENIED = 112, 49
-_CLIENT_HELLO, _SERVER_NAME, _ALPN, _ECH = 1, 0, 16, 0xFE0D
+_CLIENT_HELLO, _SERVER_NAME, _ALPN = 1, 0, 16
+_HIDING = frozenset((*range(0xFE08, 0xFE0E), 0xFF02, 0xFF03, 0xFFCE))
+"""Encrypted ClientHello (draft-ietf-tls-esni: 0xfe0d in the end), and what it was in earlier drafts."""
 _MOST_RECORD = 16_384
 _MOST_RECORDS = 16
 """A hello in a thousand crumbs is no client's, and would be put together anew for each."""
@@ -110,7 +112,7 @@ def _extensions(extensions: _Reader) -> Hello:
             name = _server_name(body)
         elif kind == _ALPN:
             protocols = _protocols(body.vector(2))
-    return Hello(name, protocols, hidden=_ECH in seen)
+    return Hello(name, protocols, hidden=bool(_HIDING & seen))
 
 
 def _server_name(body: _Reader) -> str:

@@ -25,8 +25,9 @@ CONNECT_S = 15.0
 _EACH_S = 6.0
 _MOST_ADDRESSES = 4
 _KNOWN_S, _UNKNOWN_S, _MOST_NAMES = 30.0, 5.0, 1024
-_THREADS = 32
-"""For getaddrinfo(3), which blocks: apart from the event loop's own threads, so that slow names stop nobody else."""
+_THREADS = 128
+"""For getaddrinfo(3), which blocks: apart from the event loop's own threads, so that slow names stop nobody else. They
+are started when they are needed."""
 ASKING = 4
 """Names that one sandbox may be waiting for, so that those which never answer leave threads for others."""
 
