@@ -34,7 +34,7 @@ def leaked_files(
     spoken = b"\n".join(solution.values())
     found = []
     for name, content in start.items():
-        if name.rpartition("/")[2].encode("utf-8", "surrogateescape") in spoken or _size(content) < _WHOLE:
+        if _spoken(name, spoken) or _size(content) < _WHOLE:
             continue
         for what, reason in _copies(name, content, solved, solution):
             found.append(f"{name} {reason} {what}")
@@ -42,6 +42,12 @@ def leaked_files(
     found += [sentence for sentence in _parts(start, solved, spoken) if sentence.split(" ")[0] not in
               {told.split(" ")[0] for told in found}]
     return found[:_SHOWN]
+
+
+def _spoken(name: str, by: bytes) -> bool:
+    """True where the last part of ``name`` stands in the text as a word of its own."""
+    word = re.escape(name.rpartition("/")[2].encode("utf-8", "surrogateescape"))
+    return re.search(rb"(?<![\w.-])" + word + rb"(?![\w-]|\.\w)", by) is not None
 
 
 def _copies(
@@ -68,8 +74,7 @@ def _parts(start: Mapping[str, bytes], solved: Mapping[str, bytes | None], spoke
             wanted = b"\n" + b"\n".join(added) + b"\n"
             for name, text in bare.items():
                 own = name == path and wanted in b"\n" + b"\n".join(_plain(start[name])) + b"\n"
-                material = name.rpartition("/")[2].encode("utf-8", "surrogateescape") in spoken and name != path
-                if wanted in text and not own and not material:
+                if wanted in text and not own and (name == path or not _spoken(name, spoken)):
                     yield f"{name} holds lines that the reference adds to {path}"
 
 
