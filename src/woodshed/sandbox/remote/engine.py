@@ -21,6 +21,7 @@ from woodshed.sandbox.images.rootfs import Bind
 from woodshed.sandbox.native import policy as policies
 from woodshed.sandbox.native import roots, trees
 from woodshed.sandbox.native.cgroups import Control, Groups
+from woodshed.sandbox.native.engine import NativeEngine
 from woodshed.sandbox.native.link import World
 from woodshed.sandbox.native.places import Place, sweep
 from woodshed.sandbox.native.roots import Prepared, Prepares, in_own_thread
@@ -124,6 +125,7 @@ class RemoteEngine:
         self._opening: asyncio.Task[_Opened] | None = None
         self._closing: asyncio.Task[None] | None = None
         self._boxes: dict[str, RemoteSandbox] = {}
+        self._unpacking: NativeEngine | None = None
         self._made = 0
 
     @property
@@ -178,9 +180,10 @@ class RemoteEngine:
         loop = asyncio.get_running_loop()
         images, own = self._images, None
         if images is None:
+            self._unpacking = NativeEngine(self._home)  # which starts when a layer is to be unpacked or built, if ever
             images = own = Images(
                 self._home, lambda job: asyncio.run_coroutine_threadsafe(run_build(self, job), loop).result(),
-                Crossing(self, loop))
+                Crossing(self._unpacking, loop))
         try:
             await self._maker.open(place)
         except BaseException:
@@ -345,6 +348,8 @@ class RemoteEngine:
         await asyncio.to_thread(opened.place.close)
         if opened.own is not None:
             await asyncio.to_thread(opened.own.close)
+        if self._unpacking is not None:
+            await self._unpacking.close()
 
 
 def _container(
