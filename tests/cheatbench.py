@@ -26,7 +26,6 @@ from woodshed.model import (
     VerifierSpec,
 )
 from woodshed.sandbox.native.engine import NativeEngine
-from woodshed.tasks.runners import node_files, script_files
 from woodshed.verify.reports import Report, Unreadable, read_ctrf, read_junit
 from woodshed.verify.verifier import FreshVerifier
 
@@ -44,21 +43,6 @@ HIDDEN = {
     "test_mul.py": "from calc import mul\n\n\ndef test_mul():\n    assert mul(3, 4) == 12\n",
 }
 EXPECTED = ("tests.test_add::test_add", "tests.test_add::test_add_negative", "tests.test_mul::test_mul")
-
-
-SCRIPT_HIDDEN = {name: content.decode() for name, content in script_files({
-    "check_add.py": b"from calc import add\nassert add(2, 2) == 4\n",
-    "check_add_negative.py": b"from calc import add\nassert add(2, -2) == 0\n",
-    "check_mul.py": b"from calc import mul\nassert mul(2, 2) == 4\n",
-}).items()}
-SCRIPT_EXPECTED = ("check_add", "check_add_negative", "check_mul")
-NODE_START = {"calc.mjs": "export const add = (a, b) => a - b;\n"}
-NODE_SOLVED = "echo 'export const add = (a, b) => a + b;' > calc.mjs\n"
-NODE_HIDDEN = {name: content.decode() for name, content in node_files({
-    "add.test.mjs": b"import test from 'node:test';\nimport assert from 'node:assert';\n"
-                    b"import { add } from '/workspace/calc.mjs';\ntest('adds', () => assert.equal(add(2, 2), 4));\n",
-}).items()}
-NODE_EXPECTED = ("test::adds",)
 
 
 class Blobs:
