@@ -119,7 +119,8 @@ def _tell(
     labels = Counter(str(row["label"] or "not judged") for row in rows)
     told = {"run": run.id if run else None, "elapsed_s": round(elapsed_s, 3), "labels": dict(sorted(labels.items()))}
     if save is not None:
-        measured.publish({"benchmark": "tasks check", **told, **measured.stamp(seed), "samples": rows}, save)
+        figures = report.figures(found)
+        measured.publish({"benchmark": "tasks check", **told, **measured.stamp(seed), **figures}, save)
     if json:
         emit_json({**told, "tasks": rows})
         return

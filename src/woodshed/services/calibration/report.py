@@ -35,6 +35,9 @@ from woodshed.tasks.load import find_tasks, load_task, task_folders
 from woodshed.verify import JUDGING
 
 _KEPT_SURVIVORS, _KEPT_CHARS = 20, 4_000
+_PUBLISHED = 3
+_SAMPLED = ("task", "label", "reasons", "warnings", "strength", "killed", "variants", "flake_rate", "nop", "reference",
+            "act_s", "verify_s", "memory_mb", "assurance", "image_digest", "verifier_version")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +93,29 @@ def to_check(paths: Sequence[Path]) -> tuple[list[Task], list[Checked]]:
         else:
             sound.append(folder)
     return find_tasks(sound) if sound else [], leaking
+
+
+def figures(found: Sequence[Checked]) -> dict[str, Any]:
+    """What is published of a check: counts, a few survivors to look at, and a sample of each task without patches."""
+    rows = [one.row() for one in found]
+    strengths = [row["strength"] for row in rows if row["strength"] is not None]
+    return {
+        "tasks": len(rows),
+        "attempts": sum(row[kind]["valid"] + row[kind]["invalid"] for row in rows if row["label"]
+                        for kind in ("nop", "reference")) + sum(row.get("variants", 0) for row in rows)
+        + sum(len(row.get("cheats", ())) for row in rows),
+        "variants": sum(row.get("variants", 0) for row in rows),
+        "killed": sum(row.get("killed", 0) for row in rows),
+        "mean_strength": round(sum(strengths) / len(strengths), 4) if strengths else None,
+        "cheats_tried": sum(len(row.get("cheats", ())) for row in rows),
+        "cheats_rewarded": sum(sum(row.get("cheats", {}).values()) for row in rows),
+        "survivors": [{"task": row["task"], **one} for row in rows for one in row["survivors"][:1]][:_PUBLISHED],
+        "samples": [
+            {**{name: row[name] for name in _SAMPLED if name in row},
+             "survivors": [survivor["name"] for survivor in row["survivors"]]}
+            for row in rows
+        ],
+    }  # fmt: skip
 
 
 def write(found: Iterable[Checked]) -> list[str]:

@@ -1,3 +1,4 @@
 #!/bin/bash
 set -euo pipefail
-ls > listing.txt
+files=$(ls)
+printf '%s\n' "$files" > listing.txt
