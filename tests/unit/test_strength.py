@@ -64,8 +64,8 @@ def test_files_are_hunks() -> None:
 ])
 def test_remarks_and_layout_are_no_hunk(path: str, start: bytes, solved: bytes) -> None:
     """What no test could notice is left in: comments, docstrings, blanks, imports for annotations alone."""
-    other = {"z.txt": b"0\n"}
-    assert [variant.path for variant in hunks({path: start}, {path: solved, **other})] == ["z.txt"]
+    others = {"y.txt": b"0\n", "z.txt": b"0\n"}
+    assert [variant.path for variant in hunks({path: start}, {path: solved, **others})] == [*others]
 
 
 @pytest.mark.parametrize(("path", "start", "solved"), [
@@ -127,7 +127,7 @@ def test_the_choice_is_spread() -> None:
     found = variants(start, solved, seed=0, at_most=30)
     kinds = Counter(variant.kind for variant in found)
     assert len(found) == 30
-    assert min(kinds[kind] for kind in Kind) >= 8
+    assert min(kinds[kind] for kind in Kind) >= 7
     lines = Counter(variant.line for variant in found if variant.kind is Kind.MUTANT)
     assert max(lines.values()) == 1
     assert [variant.name for variant in found] == [

@@ -11,7 +11,7 @@ def mutated(line: str, operator: str | None = None, *, before: str = "", after: 
     """What becomes of ``line``, the one that the reference adds to a function; only by ``operator`` where given."""
     head = f"def f(a, b, c, *d):\n{before}"
     tail = f"{after}    return a, b, c\n"
-    start, solved = f"{head}    0\n{tail}", f"{head}    {line}\n{tail}"
+    start, solved = f"{head}    g()\n{tail}", f"{head}    {line}\n{tail}"
     found = variants({"m.py": start.encode()}, {"m.py": solved.encode()}, seed=0, at_most=1000)
     made = [(variant.files["m.py"] or b"").decode() for variant in found
             if variant.kind is Kind.MUTANT and operator in (None, variant.operator)]

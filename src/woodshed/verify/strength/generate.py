@@ -11,6 +11,7 @@ from random import Random
 
 from woodshed.verify.strength.hunks import hunks, judged
 from woodshed.verify.strength.mutants import mutants
+from woodshed.verify.strength.python import compiled, fingerprint
 from woodshed.verify.strength.superficial import superficial
 from woodshed.verify.strength.variant import Candidate, Files, Kind, Variant, named, realised
 
@@ -38,35 +39,63 @@ def variants(
 def _chosen(
     found: list[Named], start: Mapping[str, bytes], solved: Files, seed: int, at_most: int
 ) -> list[Variant]:
-    """The candidates drawn that turn out to be variants, each end state once."""
+    """The candidates drawn that turn out to be variants, each end state once.
+
+    Of Python its code is compared: a mutant that compiles to what the reference, or another variant, does is none.
+    """
     order = {name: index for index, (name, _) in enumerate(found)}
-    right = _end_state({path: content for path, content in solved.items() if start.get(path) != content})
-    seen = {right, _end_state({})}
+    end_state = _EndStates(start)
+    right = {path: content for path, content in solved.items() if start.get(path) != content}
+    seen = {end_state.of(right), end_state.of({})}
     chosen: list[Variant] = []
     for name, candidate in _spread(found, Random(f"woodshed-strength-{seed}")):  # noqa: S311  # a draw, no secret
         if len(chosen) >= at_most:
             break
         variant = realised(candidate, name, start, solved)
-        if variant is not None and (state := _end_state(variant.files)) not in seen:
+        if variant is not None and (state := end_state.of(variant.files)) not in seen:
             seen.add(state)
             chosen.append(variant)
     return sorted(chosen, key=lambda variant: order[variant.name])
 
 
-def _end_state(files: Files) -> frozenset[tuple[str, bytes | None]]:
-    return frozenset(files.items())
+class _EndStates:
+    """What tells end states apart: of Python files that compile the code, of others the content."""
+
+    def __init__(self, start: Mapping[str, bytes]) -> None:
+        self._start = start
+        self._codes: dict[bytes, str | None] = {}
+
+    def of(self, files: Files) -> frozenset[tuple[str, bytes | str | None]]:
+        """What ``files`` make of the start; equal for equal programs."""
+        told = {path: self._told(path, content) for path, content in files.items()}
+        return frozenset((path, what) for path, what in told.items() if what != self._told(path, self._start.get(path)))
+
+    def _told(self, path: str, content: bytes | None) -> bytes | str | None:
+        if content is None or not path.endswith(".py"):
+            return content
+        if content not in self._codes:
+            code = compiled(content)
+            self._codes[content] = None if code is None else fingerprint(code)
+        return self._codes[content] or content
 
 
 def _spread(found: list[Named], random: Random) -> Iterator[Named]:
-    """All of them: a kind each in turn, in each kind a block each in turn, in each block a line each in turn."""
-    kinds = [[pair for pair in found if pair[1].kind is kind] for kind in Kind]
-    return _in_turn([
+    """All of them: a kind each in turn, in each kind a block each in turn, in each block a line each in turn.
+
+    Mutants come twice in a turn: there are most of them, and they are the hardest to fail.
+    """
+    hunks, mutants, superficial = (
         _in_turn([
             _in_turn([iter(random.sample(line, len(line))) for line in _grouped(block, random, lambda one: one.line)])
-            for block in _grouped(kind, random, lambda one: (one.path, one.block))
+            for block in _grouped([pair for pair in found if pair[1].kind is kind], random, _block)
         ])
-        for kind in kinds
-    ])
+        for kind in (Kind.HUNK, Kind.MUTANT, Kind.SUPERFICIAL)
+    )
+    return _in_turn([hunks, mutants, superficial, mutants])
+
+
+def _block(candidate: Candidate) -> object:
+    return candidate.path, candidate.block
 
 
 def _grouped(found: list[Named], random: Random, key: Callable[[Candidate], object]) -> list[list[Named]]:

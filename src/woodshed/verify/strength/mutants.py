@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 
 from woodshed.verify.strength import calls, expressions, statements
@@ -12,7 +11,7 @@ from woodshed.verify.strength.blocks import Block, blocks, lines_of
 from woodshed.verify.strength.edit import Edit
 from woodshed.verify.strength.equivalent import equivalent, unseen
 from woodshed.verify.strength.lines import line_edits
-from woodshed.verify.strength.python import Source, compiled, fingerprint, parse
+from woodshed.verify.strength.python import Source, compiled, parse
 from woodshed.verify.strength.variant import Candidate, Files, Kind
 
 _OPERATORS = (*expressions.OPERATORS, *calls.OPERATORS, *statements.OPERATORS)
@@ -34,10 +33,8 @@ def _of_file(path: str, content: bytes, parts: list[Block], changed: frozenset[i
         source = parse(content)
         if source is None:
             return
-        edits = sorted(set(python_edits(source, changed)), key=_place)
-        known = _Known(source)
-        for edit in edits:
-            yield _candidate(path, source.text, edit, parts, partial(known.made, path, edit))
+        for edit in sorted(set(python_edits(source, changed)), key=_place):
+            yield _candidate(path, source.text, edit, parts, partial(_mutated, path, source, edit))
     else:
         for edit in sorted(set(line_edits(path, content, changed)), key=_place):
             yield _candidate(path, content, edit, parts, partial(_replaced, path, content, edit))
@@ -57,6 +54,12 @@ def _replaced(path: str, content: bytes, edit: Edit) -> Files | None:
     return {path: edit.applied(content)}
 
 
+def _mutated(path: str, source: Source, edit: Edit) -> Files | None:
+    """The file with ``edit``; None where it would not compile: every verifier fails that."""
+    content = edit.applied(source.text)
+    return None if compiled(content) is None else {path: source.mark + content}
+
+
 def python_edits(source: Source, changed: frozenset[int]) -> Iterator[Edit]:
     """What the operators offer, where all that an edit replaces stands on lines (from 1) in ``changed``."""
     for node in _seen(source.tree):
@@ -73,23 +76,3 @@ def _seen(node: ast.AST) -> Iterator[ast.AST]:
     for child in ast.iter_child_nodes(node):
         if not unseen(node, child):
             yield from _seen(child)
-
-
-@dataclass(slots=True)
-class _Known:
-    """The programs of one file that were made: the reference's and each mutant's, so that none is made twice."""
-
-    source: Source
-    programs: dict[str, Edit | None] = field(default_factory=dict)
-
-    def made(self, path: str, edit: Edit) -> Files | None:
-        """The file with ``edit``; None where it does not compile, or is a program that is there already."""
-        if not self.programs:
-            reference = compiled(self.source.text)
-            self.programs["" if reference is None else fingerprint(reference)] = None
-        content = edit.applied(self.source.text)
-        code = compiled(content)
-        if code is None or self.programs.setdefault(fingerprint(code), edit) != edit:
-            return None
-        return {path: self.source.mark + content}
-

@@ -21,6 +21,7 @@ from woodshed.verify.strength.variant import Candidate, Files, Kind
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 _FUNCTIONS = 4  # of one task; more say the same again
+_OPERATORS = ("examples-special-cased", "exception-swallowed", "constant-returned")  # a block each: all are heard
 _SKIP_PYTHON = b'import pytest; pytestmark = pytest.mark.skip(reason="flaky")\n'
 _TEST_CALL = re.compile(rb"^([ \t]*)(test|it|describe)\(", re.MULTILINE)
 
@@ -62,7 +63,8 @@ def _of_function(path: str, source: Source, name: str, node: _Function, texts: l
     examples = examples_of(texts, [node.name])
 
     def candidate(operator: str, make: Callable[[Source, _Function], bytes | None]) -> Candidate:
-        return Candidate(Kind.SUPERFICIAL, operator, path, node.lineno, 0, partial(_edited, path, source, node, make))
+        edited = partial(_edited, path, source, node, make)
+        return Candidate(Kind.SUPERFICIAL, operator, path, node.lineno, _OPERATORS.index(operator), edited)
 
     fitting = [example for example in examples if len(example.arguments) == len(given)]
     if fitting and given:
@@ -147,10 +149,10 @@ def _tests(start: Mapping[str, bytes], tests: list[str]) -> Iterator[Candidate]:
     if not tests:
         return
     files: Files = dict.fromkeys(tests)
-    yield Candidate(Kind.SUPERFICIAL, "tests-deleted", tests[0], 0, 1, lambda: files)
+    yield Candidate(Kind.SUPERFICIAL, "tests-deleted", tests[0], 0, len(_OPERATORS), lambda: files)
     skipped = {path: new for path in tests if (new := _skipped(path, start[path])) != start[path]}
     if skipped:
-        yield Candidate(Kind.SUPERFICIAL, "tests-skipped", min(skipped), 0, 1, lambda: skipped)
+        yield Candidate(Kind.SUPERFICIAL, "tests-skipped", min(skipped), 0, len(_OPERATORS), lambda: skipped)
 
 
 def _skipped(path: str, content: bytes) -> bytes:
