@@ -13,6 +13,7 @@ import shutil
 import subprocess
 from contextlib import suppress
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 
 from woodshed.errors import EnvironmentFault
@@ -20,6 +21,7 @@ from woodshed.interfaces import Capability
 from woodshed.sandbox.gvisor import bundle
 from woodshed.sandbox.images.rootfs import Bind
 from woodshed.sandbox.native import trees
+from woodshed.sandbox.native.cgroups import Control, Groups, control
 from woodshed.sandbox.native.places import Place
 from woodshed.sandbox.native.roots import Prepared, Prepares
 from woodshed.sandbox.remote.engine import Container, RemoteEngine
@@ -28,6 +30,7 @@ from woodshed.settings import setting
 
 _CAPABILITIES: frozenset[Capability] = frozenset({"users", "disk", "freeze"})
 _LAUNCH = """set -e
+while [ "$1" != -- ]; do echo $$ > "$1/cgroup.procs"; shift; done; shift
 mount -t overlay woodshed -o "$1" "$2"; shift 2
 while [ "$1" != -- ]; do mount --bind "$1" "$2"; mount -o remount,bind,ro,nosuid,nodev "$2"; shift 2; done
 shift; exec "$@"
@@ -35,6 +38,8 @@ shift; exec "$@"
 """What is bound is read-only on the host's side already. runsc's own read-only is not: in that of July 2024 opening a
 file of such a mount with O_TRUNC fails, and leaves the host's file empty."""
 _END_S = 10.0
+_PIDS = 1 << 20
+"""Of threads of runsc's own; what runs in the sandbox is bounded inside."""
 _OLDEST = "20240101"
 """Debian 12's, of December 2022, refuses AT_NO_AUTOMOUNT, which coreutils 9 ask for. Tested: 20240729, Debian 13's."""
 _SAID_BYTES = 4000
@@ -61,8 +66,13 @@ class Sandboxes:
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        """What its sandboxes have. Limits of memory and CPU would be the whole sandbox's end, and are not promised."""
-        return _CAPABILITIES
+        """What its sandboxes have. A limit of memory would be the whole sandbox's end, and is not promised."""
+        return _CAPABILITIES | ({"cpus"} if "cpu" in self._control.parents else set())
+
+    @cached_property
+    def _control(self) -> Control:
+        """What groups can be made here; once open, with a note of them in the engine's folder."""
+        return control()
 
     async def open(self, place: Place) -> None:
         """What it needs is here."""
@@ -72,7 +82,7 @@ class Sandboxes:
             if shutil.which(program) is None:
                 raise EnvironmentFault(f"{program} is not installed: apt install {package}")
         await asyncio.to_thread(demand_recent)
-        self._place = place
+        self._place, self._control = place, control(place.path)
         (place.path / "runsc").mkdir(mode=0o700)
 
     @property
@@ -119,28 +129,43 @@ class Sandboxes:
         lowers = ":".join(_escaped(path) for path in self._roots[container.root])
         options = (f"lowerdir={lowers},upperdir={_escaped(folder / 'upper')},workdir={_escaped(folder / 'work')},"
                    "userxattr")
-        argv = ["unshare", "--mount", "--propagation", "slave", "sh", "-c", _LAUNCH, "sh", options,
-                str(folder / "rootfs"), *pairs, "--", "runsc", *self.flags(), "run", "--bundle", str(folder),
+        groups = self._groups(container)
+        argv = ["unshare", "--mount", "--propagation", "slave", "sh", "-c", _LAUNCH, "sh", *map(str, groups.paths), "--",
+                options, str(folder / "rootfs"), *pairs, "--", "runsc", *self.flags(), "run", "--bundle", str(folder),
                 container.name]
-        with (folder / "said").open("wb") as said:
-            process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said,
-                                       start_new_session=True, env={"PATH": os.environ.get("PATH", os.defpath)})
+        try:
+            with (folder / "said").open("wb") as said:
+                process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said,
+                                           start_new_session=True, env={"PATH": os.environ.get("PATH", os.defpath)})
+        except OSError:
+            groups.remove()
+            raise
         assert process.stdin is not None
         assert process.stdout is not None
         with process.stdin, process.stdout:
             stream = Pipes(os.dup(process.stdout.fileno()), os.dup(process.stdin.fileno()))
-        return Running(self, container, folder, process, stream)
+        return Running(self, container, folder, process, stream, groups)
+
+    def _groups(self, container: Container) -> Groups:
+        """The group of all of a sandbox's runsc, where its time is bounded. Raises OSError."""
+        assert self._place is not None
+        alone = container.limits.model_copy(update={"memory_mb": None, "pids": _PIDS})
+        return self._control.make(self._place.instance, container.name, alone)
 
     async def close(self) -> None:
         """Nothing but the folder is left, which is the engine's."""
+        if self._place is not None:
+            self._control.close(self._place.instance)
 
 
 class Running:
     """A sandbox that was started. See :class:`woodshed.sandbox.remote.engine.Made`."""
 
     def __init__(
-        self, sandboxes: Sandboxes, container: Container, folder: Path, process: subprocess.Popen[bytes], stream: Pipes
+        self, sandboxes: Sandboxes, container: Container, folder: Path, process: subprocess.Popen[bytes], stream: Pipes,
+        groups: Groups,
     ) -> None:
+        self._groups = groups
         self._sandboxes, self._container, self._folder = sandboxes, container, folder
         self._process, self.stream = process, stream
         self._kept: str | None = None
@@ -175,6 +200,7 @@ class Running:
         """Leave nothing of it. Idempotent; never raises."""
         def clear() -> None:
             self._end()
+            self._groups.remove()
             with suppress(OSError):
                 trees.remove(self._folder)
 
