@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from kit import ROOT, agent_row, leftovers, run_json, woodshed
+from swerows import rows
 
 DATA = Path(os.environ.get("WOODSHED_TEST_DATA", ROOT.parent / "shared" / "data"))
 PAIRS = (
@@ -65,3 +67,17 @@ def test_a_pair_of_releases(package: str, old: str, new: str, mended: int, tmp_p
     nop = json.loads(woodshed("trace", f"{summary['run']}.2", "--json", home=tmp_path / "home").stdout)
     outcomes = nop["verdict"]["tests"]
     assert sum(outcome != "passed" for outcome in outcomes.values()) == mended
+
+
+def test_rows_of_five_data_sets(tmp_path: Path, new_home: Callable[[], Path]) -> None:
+    """Issues of a repository with the columns of each: the reference mends all five, nothing mends none."""
+    made = rows(tmp_path / "clones")
+    made["swe-rebench"]["install_config"] = {"pip_packages": ["pytest"]}  # no layer to be made of an index's packages
+    file = tmp_path / "rows.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in made.values()))
+    home = new_home()
+    imported("swebench", file, "--repo-dir", tmp_path / "clones", "--out", tmp_path / "tasks", home=home)
+    summary = run_json(tmp_path / "tasks", "--agent", "oracle", "--agent", "nop", home=home)
+    assert (agent_row(summary, "oracle")["passed"], agent_row(summary, "nop")["passed"]) == (5, 0)
+    assert all(row["valid"] == 5 for row in summary["agents"])
+    assert leftovers(home) == []

@@ -28,6 +28,7 @@ THIRD_PARTY_HOMES = {
     "cryptography": {"sandbox"},
     "dbos": {"engine"},
     "gguf": {"gateway"},
+    "pyarrow": {"tasks"},
     "rich": {"cli"},
     "sqlalchemy": {"store", "engine"},
     "typer": {"cli"},

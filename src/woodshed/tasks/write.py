@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -30,6 +31,7 @@ class Draft(Record):
 
     instruction: str
     workspace: dict[str, bytes] = {}
+    tree: Path | None = Field(default=None, description="a folder whose files, modes and links are the workspace's too")
     tests: dict[str, bytes]
     solution: dict[str, bytes] = {}
     framework: Framework | None = None
@@ -70,6 +72,8 @@ def write_task(folder: Path, draft: Draft) -> Task:
                            ("solution", draft.solution)):
         files |= {f"{part}/{_relative(path, folder / part)}": content for path, content in contents.items()}
     (folder / "environment" / "workspace").mkdir(parents=True)  # the Dockerfile copies it, even when it is empty
+    if draft.tree is not None:
+        shutil.copytree(draft.tree, folder / "environment" / "workspace", symlinks=True, dirs_exist_ok=True)
     for path, content in files.items():
         _write(folder / path, content)
     return load_task(folder)
