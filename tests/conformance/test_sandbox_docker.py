@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import ocikit as oci
 from podman import daemon
 from woodshed.errors import EnvironmentFault
 from woodshed.model import EnvironmentSpec, SandboxPolicy
@@ -173,3 +174,20 @@ async def test_docker_commands_cannot_end_their_sandbox(engine: DockerEngine) ->
         assert (await sandbox.exec("echo well", timeout_s=60)).stdout == b"well\n"
     finally:
         await sandbox.close()
+
+
+async def test_docker_takes_images_as_they_are(shed_home: Path, tmp_path: Path, socket: Path) -> None:
+    """An image that is not here yet is unpacked for this engine, too; its USER, WORKDIR and variables hold."""
+    if not oci.has_busybox():
+        pytest.skip(oci.NO_BUSYBOX)
+    image = oci.layout(tmp_path / "l", oci.busybox_layer(), inner={
+        "User": "app:staff", "WorkingDir": "/srv", "Env": ["PATH=/bin", "KEPT=image"]})
+    own = DockerEngine(shed_home, socket=socket)
+    try:
+        sandbox = await own.create(EnvironmentSpec(image=image, workdir=""), SandboxPolicy())
+        done = await sandbox.exec("id -u; id -g; pwd; echo $HOME $KEPT")
+        assert done.stdout == b"1000\n50\n/srv\n/home/app image\n", done
+        assert (await sandbox.exec("id -u", user=0)).stdout == b"0\n"
+        await sandbox.close()
+    finally:
+        await own.close()

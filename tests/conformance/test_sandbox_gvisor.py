@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import ocikit as oci
 from woodshed.errors import EnvironmentFault
 from woodshed.model import EnvironmentSpec, SandboxPolicy
 from woodshed.sandbox import conformance
@@ -78,3 +79,20 @@ async def test_gvisor_commands_cannot_end_their_sandbox(engine: GvisorEngine) ->
         assert (await sandbox.exec("echo well", timeout_s=60)).stdout == b"well\n"
     finally:
         await sandbox.close()
+
+
+async def test_gvisor_takes_images_as_they_are(shed_home: Path, tmp_path: Path) -> None:
+    """An image that is not here yet is unpacked for this engine, too; its USER, WORKDIR and variables hold."""
+    if not oci.has_busybox():
+        pytest.skip(oci.NO_BUSYBOX)
+    image = oci.layout(tmp_path / "l", oci.busybox_layer(), inner={
+        "User": "app:staff", "WorkingDir": "/srv", "Env": ["PATH=/bin", "KEPT=image"]})
+    own = GvisorEngine(shed_home)
+    try:
+        sandbox = await own.create(EnvironmentSpec(image=image, workdir=""), SandboxPolicy())
+        done = await sandbox.exec("id -u; id -g; pwd; echo $HOME $KEPT")
+        assert done.stdout == b"1000\n50\n/srv\n/home/app image\n", done
+        assert (await sandbox.exec("id -u", user=0)).stdout == b"0\n"
+        await sandbox.close()
+    finally:
+        await own.close()

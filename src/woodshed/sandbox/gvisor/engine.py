@@ -130,9 +130,9 @@ class Sandboxes:
         options = (f"lowerdir={lowers},upperdir={_escaped(folder / 'upper')},workdir={_escaped(folder / 'work')},"
                    "userxattr")
         groups = self._groups(container)
-        argv = ["unshare", "--mount", "--propagation", "slave", "sh", "-c", _LAUNCH, "sh", *map(str, groups.paths), "--",
-                options, str(folder / "rootfs"), *pairs, "--", "runsc", *self.flags(), "run", "--bundle", str(folder),
-                container.name]
+        argv = ["unshare", "--mount", "--propagation", "slave", "sh", "-c", _LAUNCH, "sh",
+                *map(str, groups.paths), "--", options, str(folder / "rootfs"), *pairs, "--",
+                "runsc", *self.flags(), "run", "--bundle", str(folder), container.name]
         try:
             with (folder / "said").open("wb") as said:
                 process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said,
