@@ -54,7 +54,7 @@ def _without_end(self: Egress, end: socket.socket, doing: Coroutine[Any, Any, No
 
 _BEGIN = Egress._begin
 MOST: Defence = (Swap(_EGRESS + "proxy:Egress", "_begin", _without_end),)
-SEATS: Defence = (Swap(_EGRESS + "seats:Seats", "take", lambda self, who: True),)
+SEATS: Defence = (Swap(_EGRESS + "seats:Seats", "free", lambda self, who: True),)
 
 CONNECTS = """
 with socket.create_connection({address}, 5) as s:

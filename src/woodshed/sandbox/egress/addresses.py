@@ -10,8 +10,9 @@ _V4, _V6 = ipaddress.IPv4Network, ipaddress.IPv6Network
 _PRIVATE: tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...] = (
     _V4("10.0.0.0/8"), _V4("100.64.0.0/10"), _V4("172.16.0.0/12"), _V4("192.168.0.0/16"), _V6("fc00::/7"),
 )
-_METADATA = (_V4("100.100.100.200/32"), _V6("fd00:ec2::/32"), _V6("fd20:ce::/32"), _V4("168.63.129.16/32"))
-"""Of clouds that keep it in private or public ranges: Alibaba; AWS and Google by IPv6; Azure's wire server."""
+_METADATA = (
+    _V4("100.100.100.200/32"), _V6("fd00:ec2::/32"), _V6("fd20:ce::/32"), _V6("fd00:42::/32"), _V4("168.63.129.16/32"))
+"""Of clouds that keep it in private or public ranges: Alibaba; AWS, Google, Scaleway by IPv6; Azure's wire server."""
 # IANA IPv4 Special-Purpose Address Registry (RFC 6890 and later), what is not globally reachable, and multicast.
 _REFUSED_V4 = tuple(map(_V4, (
     "0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "198.18.0.0/15",

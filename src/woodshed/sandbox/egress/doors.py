@@ -17,8 +17,12 @@ _IP_PKTINFO = 8
 """include/uapi/linux/in.h; Python has no name for it before 3.14."""
 _SPACE = socket.CMSG_SPACE(12)
 _AT_ONCE = 16
-_BREATH_S = 0.5
-"""Until an accept is tried again for which this process had no descriptor left."""
+_BREATH_S, _TURN_S = 0.5, 0.1
+"""Until an accept is tried again for which this process had no descriptor left, or the sandbox no seat."""
+
+
+class Full(Exception):
+    """What arrives has to wait in the kernel."""
 
 
 class Pace:
@@ -39,7 +43,7 @@ class Pace:
 
 
 class Door:
-    """A socket that is read from as things arrive, at the pace. ``take`` takes one, or raises BlockingIOError."""
+    """A socket that is read from as things arrive, at the pace. ``take`` takes one; else BlockingIOError or Full."""
 
     def __init__(self, end: socket.socket, take: Callable[[], None]) -> None:
         """``end`` is the door's own now."""
@@ -57,6 +61,8 @@ class Door:
                 self._take()
             except BlockingIOError:
                 return None
+            except Full:
+                return self._pause(_TURN_S)
             except ConnectionError:
                 continue  # it went away again before it was accepted
             except OSError:
@@ -81,10 +87,12 @@ class Door:
             self._socket.close()
 
 
-def door(listener: socket.socket, admit: Callable[[socket.socket], None]) -> Door:
-    """For a listener: ``admit`` gets each connection, which does not block and is its own."""
+def door(listener: socket.socket, admit: Callable[[socket.socket], None], free: Callable[[], bool]) -> Door:
+    """For a listener: ``admit`` gets each connection, which does not block and is its own, while it is ``free``."""
 
     def take() -> None:
+        if not free():
+            raise Full
         end, _ = listener.accept()
         end.setblocking(False)
         admit(end)

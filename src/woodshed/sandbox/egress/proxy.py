@@ -42,8 +42,8 @@ class Egress:
     def serve(self, asked: socket.socket, named: socket.socket, listeners: Sequence[socket.socket]) -> None:
         """Begin. ``asked``: UDP port 53, bound to any address; ``named``: TCP port 53; ``listeners``: of rules."""
         self._outside.seats.enter(self)
-        self._doors = [questions(asked, self._answer), door(named, self._ask),
-                       *(door(listener, self._admit) for listener in listeners)]
+        self._doors = [questions(asked, self._answer), door(named, self._ask, self._free),
+                       *(door(listener, self._admit, self._free) for listener in listeners)]
 
     async def close(self) -> None:
         """Nothing passes any more. Idempotent."""
@@ -101,14 +101,17 @@ class Egress:
     def _admit(self, end: socket.socket) -> None:
         self._begin(end, self._connection(end))
 
+    def _free(self) -> bool:
+        return self._outside.seats.free(self)
+
     def _begin(self, end: socket.socket, doing: Coroutine[Any, Any, None]) -> None:
         """Run ``doing`` unless too many run."""
-        reason = f"more than {self._most} connections" if len(self._tasks) >= self._most else ""
-        if reason or not self._outside.seats.take(self):
+        if len(self._tasks) >= self._most:
             doing.close()
-            self.decisions.made("refused", "tcp", reason=reason or "more connections than its share of this machine's")
+            self.decisions.made("refused", "tcp", reason=f"more than {self._most} connections")
             end.close()
             return
+        self._outside.seats.take(self)
         task = asyncio.get_running_loop().create_task(doing)
         self._tasks.add(task)
         task.add_done_callback(self._ended)

@@ -21,15 +21,17 @@ class Seats:
         """One sandbox more shares in them."""
         self._taken[who] = 0
 
-    def take(self, who: object) -> bool:
-        """Whether ``who``, which has entered, gets one more: while any is left, and then up to its fair part."""
+    def free(self, who: object) -> bool:
+        """Whether ``who``, which has entered, may have one more: while any is left, and then up to its fair part."""
         soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]  # each time: whoever runs us may raise it
         most = soft // _SHARE
-        full = soft != resource.RLIM_INFINITY and sum(self._taken.values()) >= most
-        if full and self._taken[who] >= max(_LEAST, most // len(self._taken)):
-            return False
+        if soft == resource.RLIM_INFINITY or sum(self._taken.values()) < most:
+            return True
+        return self._taken[who] < max(_LEAST, most // len(self._taken))
+
+    def take(self, who: object) -> None:
+        """It has one more."""
         self._taken[who] += 1
-        return True
 
     def give_back(self, who: object) -> None:
         """One of its seats is free."""
