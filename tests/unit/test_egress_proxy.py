@@ -116,24 +116,32 @@ async def test_a_fork_has_the_same_hosts_and_other_placeholders(engine: NativeEn
 
 
 async def test_a_slow_client_is_not_waited_for(engine: NativeEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Half a request, half a ClientHello, nothing at all: each connection ends, and others go on meanwhile."""
+    """Half a request, half a ClientHello, half a handshake, nothing at all: each connection ends, and others go on."""
     monkeypatch.setattr(admission, "HEAD_S", 0.4)
     monkeypatch.setattr(relay, "HEAD_S", 0.4)
-    async with host() as api, box_with(engine, {"host": "a.test", "address": api.address}) as (box, seen):
+    read = {"host": "b.test", "address": "127.0.0.1:1", "intercept": True}
+    async with host() as api, box_with(engine, {"host": "a.test", "address": api.address}, read) as (box, seen):
         got = await python(box, r"""
+hello = ssl.MemoryBIO()
+try:
+    ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), hello, server_hostname="b.test").do_handshake()
+except ssl.SSLWantReadError:
+    pass
 slow = []
-for port, start in ((80, b"GET / HT"), (443, b"\x16\3\1\2\0"), (443, b""), (80, b"")):
-    s = opened("a.test", port)
+for name, port, start in (("a.test", 80, b"GET / HT"), ("a.test", 443, b"\x16\3\1\2\0"), ("a.test", 443, b""),
+                          ("a.test", 80, b""), ("b.test", 443, hello.read())):
+    s = opened(name, port)
     s.sendall(start)
     slow.append(s)
 s = opened("a.test", 80)
 s.sendall(b"GET / HTTP/1.1\r\nHost: a.test\r\nConnection: close\r\n\r\n")
 print(b"well" in rest(s), len([rest(s) for s in slow]))
 """)
-        assert got == "True 4"
+        assert got == "True 5"
         assert len(api.heads) == 1
         assert sorted(seen.reasons("refused")) == [
-            "a ClientHello too slow", "a request too slow", "nothing was said", "nothing was said"]
+            "a ClientHello too slow", "a TLS handshake too slow", "a request too slow", "nothing was said",
+            "nothing was said"]
 
 
 async def test_an_idle_connection_ends(engine: NativeEngine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -130,7 +130,10 @@ class Admission:
         try:
             async with asyncio.timeout(HEAD_S):
                 await sealed.handshake()
-        except OSError as error:  # TimeoutError is one: most often, a client that does not trust us
+        except TimeoutError:
+            self._visit.tell("refused", "a TLS handshake too slow")
+            return False
+        except OSError as error:  # most often, a client that does not trust us
             self._visit.tell("failed", f"the sandbox ended the handshake: {getattr(error, 'reason', '') or error}")
             return False
         first = await self._begins(sealed)
