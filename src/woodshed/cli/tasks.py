@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from woodshed import settings
 from woodshed.cli import authoring, check, mine
 from woodshed.cli.output import Json, emit_json, err, number, out, plain, table
-from woodshed.services import importing
+from woodshed.services import importing, task_export
 from woodshed.services.home import opened
 
 app = typer.Typer(no_args_is_help=True)
@@ -26,7 +26,7 @@ app.command("from-attempt")(authoring.from_attempt)
 app.command("check")(check.check)
 
 Out = Annotated[Path, typer.Option("--out", help="Folder that the task folders are written into.")]
-Force = Annotated[bool, typer.Option("--force", help="Write into a folder that is not empty.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace what was written before.")]
 Check = Annotated[str, typer.Option(help="script (a bare Python script, fastest) or pytest.")]
 
 
@@ -100,6 +100,27 @@ def swebench(
     for error in refused:
         err.print(f"left out: {plain(str(error))}")
     _report(made, out_folder, json)
+
+
+@app.command("export")
+def export(
+    paths: Annotated[list[Path], typer.Argument(help="Task folders, or folders of them.")],
+    to: Annotated[Path, typer.Option("--to", help="Folder that the exported task folders are written into.")],
+    form: Annotated[str, typer.Option("--format", help="harbor.")] = "harbor",
+    force: Force = False,
+    json: Json = False,
+) -> None:
+    """Tasks as folders that Harbor can build and judge; what it has no words for is told."""
+    with _bar() as progress:
+        made = task_export.export_tasks(paths, to, form=form, force=force, progress=progress)
+    if json:
+        emit_json({"tasks": [{"task": one.task, "folder": str(one.folder), "warnings": list(one.warnings)}
+                             for one in made], "count": len(made), "to": str(to)})
+        return
+    for one in made:
+        for warning in one.warnings:
+            err.print(f"{plain(one.task)}: {plain(warning)}")
+    out.print(f"{len(made)} tasks in {plain(str(to))}")
 
 
 @app.command("list")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -126,10 +126,17 @@ def _kept(table: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _dockerfile(draft: Draft) -> str:
-    """What Harbor builds: the same start, with the test tools and requirements installed."""
-    workdir = draft.workdir
-    if draft.framework is Framework.NODE:
-        return f"FROM {_NODE_BASE}\nWORKDIR {workdir}\nCOPY workspace/ {workdir}/\n"
-    packages = [*(["pytest"] if draft.framework is Framework.PYTEST else []), *draft.requirements]
+    return docker_lines(draft.framework, draft.requirements, draft.workdir)
+
+
+def docker_lines(
+    framework: Framework | None, requirements: Sequence[str], workdir: str, *, base: str | None = None,
+    files: bool = True,
+) -> str:
+    """What Harbor builds: the same start upon ``base``, with the test tools and requirements installed."""
+    place = f"WORKDIR {workdir}\n" + (f"COPY workspace/ {workdir}/\n" if files else "")
+    if framework is Framework.NODE:
+        return f"FROM {base or _NODE_BASE}\n{place}"
+    packages = [*(["pytest"] if framework is Framework.PYTEST else []), *requirements]
     install = f"RUN pip install --no-cache-dir {shlex.join(packages)}\n" if packages else ""
-    return f"FROM {_BASE}\n{install}WORKDIR {workdir}\nCOPY workspace/ {workdir}/\n"
+    return f"FROM {base or _BASE}\n{install}{place}"
