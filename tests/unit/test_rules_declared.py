@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rulekit import rules
+from rulekit import patch, rules, seen, tool, value, verdict
 from woodshed.errors import UsageError
+from woodshed.model.grade import Observed
 from woodshed.model.rules import KINDS, RuleSet
 from woodshed.services import rulesets
 from woodshed.tasks.load import load_task
@@ -138,3 +140,43 @@ def test_a_plug_in_rule_enters_by_an_entry_point(tmp_path: Path, monkeypatch: py
     finally:
         plugins._found.cache_clear()
     assert found["brevity"](None, {"give": 0.25}) == 0.25  # type: ignore[arg-type]  # this one does not look at it
+
+
+PAGE = (Path(__file__).parents[2] / "docs" / "rewards.md").read_text()
+
+
+def test_the_page_on_rewards_has_every_rule_and_its_examples_load(tmp_path: Path) -> None:
+    """A section for each kind; every TOML example is one; the plug-in is the function it says it is."""
+    assert re.findall(r"^### (\w+)$", PAGE, re.MULTILINE) == list(KINDS)
+    examples = [text for text in re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL) if "rules]]" in text]
+    assert len(examples) == 4
+    for text in examples:
+        if "woodshed.rules" in text:
+            task_with(tmp_path / "task", text)
+            assert load_task(tmp_path / "task").rules
+        else:
+            (tmp_path / "rules.toml").write_text(text)
+            rulesets.load(tmp_path / "rules.toml")
+    (source,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    space: dict[str, Any] = {}
+    exec(compile(source, "docs/rewards.md", "exec", dont_inherit=True), space)
+    assert value({"kind": "plugin", "use": "brevity"}, seen(), {"brevity": space["brevity"]}) == 1.0
+
+
+@pytest.mark.parametrize(("kind", "figure"), [
+    ("patch_size", "four times the reference scores 0.55"), ("scope", "One file too many beside the right one: 0.5"),
+    ("tool_budget", "Twice the\nbudget: 0.5"), ("tests", "0.75 by `fraction`"),
+])  # fmt: skip
+def test_a_figure_on_the_page_is_what_the_rule_gives(kind: str, figure: str) -> None:
+    """Worked examples are worked by the code, with its defaults."""
+    observed = Observed(patch=patch(add=40), reference=patch(add=10))
+    wide = Observed(patch=patch(add=5, other=5), reference=patch(add=10))
+    edits = [tool("edit_file", path="add.py", old="a", new="b")] * 4
+    given = {
+        "patch_size": value({"kind": "patch_size"}, seen(observed=observed)),
+        "scope": value({"kind": "scope"}, seen(observed=wide)),
+        "tool_budget": value({"kind": "tool_budget", "calls": 2}, seen(*edits)),
+        "tests": value({"kind": "tests", "mode": "fraction"}, seen(judged=verdict(3))),
+    }
+    assert figure in PAGE
+    assert given[kind] == pytest.approx(float(re.findall(r"\d\.\d+", figure)[0]))
