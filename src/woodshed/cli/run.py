@@ -25,7 +25,7 @@ from woodshed.services.runs import Tally
 
 Tasks = Annotated[list[str] | None, typer.Argument(help="Task folders, or folders of them.", show_default=False)]
 Agents = Annotated[list[str] | None, typer.Option(
-    "--agent", "-a", help="oracle, nop, patch:FILE, replay:FILE, loop; repeatable.")]
+    "--agent", "-a", help="oracle, nop, patch:FILE, replay:FILE, cheat:NAME, loop; repeatable.")]
 Model = Annotated[str | None, typer.Option(help="local, local:NAME, FILE.gguf, or NAME@URL.")]
 Attempts = Annotated[int, typer.Option("-n", "--attempts", min=1, help="Attempts of each task by each agent.")]
 Concurrency = Annotated[int | None, typer.Option("--concurrency", "-c", min=1, help="Attempts at a time [default: 2].")]
