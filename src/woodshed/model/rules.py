@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -233,6 +233,22 @@ class RuleSet(Record):
     def wanted(self) -> frozenset[Need]:
         """What must be measured for all of them."""
         return frozenset[Need]().union(*(rule.wanted() for rule in self.rules))
+
+    def misfit(self, expected: Collection[str], rewards: Collection[str]) -> tuple[str, str] | None:
+        """The first field (``0.tests``) that asks for what a task does not have, and what that is.
+
+        ``expected`` are the task's expected tests, ``rewards`` the names of its rewards.
+        """
+        for number, rule in enumerate(self.rules):
+            for test in getattr(rule, "tests", ()):
+                if test not in expected:
+                    return f"{number}.tests", f"{test!r} is not among the expected tests"
+            named = rule.reward if isinstance(rule, TestsRule) else None
+            if named is not None and named not in rewards:
+                return f"{number}.reward", f"there is no reward '{named}'"
+            if rule.name in rewards and rule.name != named:
+                return f"{number}.name", f"'{rule.name}' is the name of a reward"
+        return None
 
     def checks(self) -> list[CheckRule]:
         """The commands to run, each once."""
