@@ -14,6 +14,7 @@ from woodshed.errors import Cause, UsageError
 from woodshed.model import (
     Assurance,
     Calibration,
+    CheckSpec,
     Invalid,
     Label,
     StopReason,
@@ -22,6 +23,8 @@ from woodshed.model import (
     TestOutcome,
     Valid,
 )
+from woodshed.plugins import cheats
+from woodshed.services.calibration.check import plan
 from woodshed.services.calibration.report import verifier_digest
 from woodshed.services.calibration.ruling import (
     REWARD,
@@ -236,6 +239,21 @@ def test_a_run_admits_tasks_by_their_standing(tmp_path: Path) -> None:
             told([by_id["sound"], by_id[refused]], strict=True)
     with pytest.raises(UsageError, match="in quarantine"):
         told([by_id["flaky"]])
+
+
+def test_a_check_is_planned_with_the_cheats_that_fit(tmp_path: Path) -> None:
+    """The run knows nobody, the reference, variants and every fitting cheat, all judged by the calibrating verifier."""
+    task = a_task(tmp_path / "task")
+    spec = plan([task], CheckSpec(), concurrency=2, seed=0, engine="native")
+    names = [agent.name for agent in spec.agents]
+    assert names[:3] == ["nop", "oracle", "variant"]
+    assert names[3:] == sorted(cheats(task, Assurance.POISONED, slow=False))
+    assert len(names) > 3
+    assert spec.verifier == "calibrating"
+    without = plan([task], CheckSpec(cheats="none"), concurrency=2, seed=0, engine="native")
+    assert len(without.agents) == 3
+    everything = plan([task], CheckSpec(cheats="all"), concurrency=2, seed=0, engine="native")
+    assert set(names) <= {agent.name for agent in everything.agents}
 
 
 @pytest.mark.parametrize("label", list(Label))

@@ -5,12 +5,17 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import tarfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 
+from woodshed.sandbox.native.engine import NativeEngine
 from woodshed.services.calibration.leaks import leaked_files, leaked_history
+from woodshed.services.calibration.tree import start_tree
+from woodshed.tasks import Draft, write_task
+from woodshed.tasks.runners import script_files
 
 BUGGY = b"def add(a, b):\n    return a - b\n\n\ndef mul(a, b):\n    return a * b\n"
 FIXED = BUGGY.replace(b"a - b", b"a + b")
@@ -118,6 +123,30 @@ def test_history_beyond_the_start_is_a_leak(spoil: Callable[[Path], None], told:
     assert leaked_history([folder]) == []
     spoil(folder)
     assert told in "; ".join(leaked_history([folder]))
+
+
+async def test_history_that_an_image_brings_is_found(tmp_path: Path, shed_home: Path) -> None:
+    """The start of a task whose Dockerfile brings it is fetched from a sandbox, and looked into like any other."""
+    if shutil.which("git") is None:
+        pytest.skip("needs git: apt-get install git")
+    folder = repository(tmp_path / "start")
+    further_commit(folder)
+    task = write_task(tmp_path / "task", Draft(
+        instruction="Mend it.\n", tests=script_files({"check_a.py": b""}), framework="script",
+        expected_tests=("check_a",)))  # fmt: skip
+    environment = task.folder / "environment"
+    with tarfile.open(environment / "start.tar", "w") as archive:
+        archive.add(folder, ".")
+    (environment / "Dockerfile").write_text("FROM scratch\nADD start.tar /workspace/\nWORKDIR /workspace\n")
+    image = f"dockerfile:{environment / 'Dockerfile'}"
+    spec = task.environment.model_copy(update={"image": image, "uploads": ()})
+    engine = NativeEngine(shed_home)
+    try:
+        async with start_tree(task.model_copy(update={"environment": spec}), engine) as tree:
+            assert tree.files == {"sub/calc.py": FIXED}
+            assert any("2 commits" in told for told in leaked_history(tree.folders))
+    finally:
+        await engine.close()
 
 
 def test_a_bare_repository_deeper_down_is_looked_into(tmp_path: Path) -> None:
