@@ -42,6 +42,20 @@ def test_pull_list_run_gc(home: Path, box: str) -> None:
     assert leftovers(home) == []
 
 
+def test_a_sandbox_is_the_images_unless_an_option_says(home: Path, tmp_path: Path) -> None:
+    """WORKDIR and USER of an image hold in `sandbox run`; --user says another one."""
+    image = oci.layout(tmp_path / "u", oci.busybox_layer(), inner={
+        "Env": ["PATH=/bin"], "WorkingDir": "/srv", "User": "app:staff"})
+    by_image = woodshed("sandbox", "run", "--image", image, "--", "sh", "-c", "id -u; id -g; pwd", home=home)
+    if os.geteuid() == 0:
+        assert by_image.stdout.split() == ["1000", "50", "/srv"]
+    else:
+        assert by_image.returncode != 0
+        assert "users: commands are to run as app" in by_image.stderr
+    root = woodshed("sandbox", "run", "--image", image, "--user", "root", "--", "sh", "-c", "id -u; pwd", home=home)
+    assert root.stdout.split() == ["0", "/srv"]
+
+
 def test_build(home: Path, box: str, tmp_path: Path) -> None:
     """A Dockerfile is built under a name, with arguments and a target; each line is told as it is done."""
     assert woodshed("image", "pull", box, "--as", "box", home=home).returncode == 0

@@ -24,12 +24,17 @@ Image = Annotated[str, typer.Option(help="host, dir:PATH, oci:PATH, dockerfile:P
 Requirement = Annotated[list[str] | None, typer.Option("--requirement", "-r", help="A pip requirement; repeatable.")]
 Copy = Annotated[list[str] | None, typer.Option("--copy", metavar="SRC:DST", help="Files there at the start.")]
 Memory = Annotated[int | None, typer.Option(min=1, help="Memory limit in MB.")]
+User = Annotated[
+    str, typer.Option("--user", "-u", metavar="USER[:GROUP]", help="Who runs it [default: as the image says].")
+]
 Policy = Annotated[
     Path | None, typer.Option(metavar="FILE", help="A SandboxPolicy in TOML: directories, commands, limits, variables.")
 ]
 
 
-def _spec(image: str, requirement: list[str] | None, copy: list[str] | None, memory_mb: int | None) -> EnvironmentSpec:
+def _spec(
+    image: str, requirement: list[str] | None, copy: list[str] | None, memory_mb: int | None, user: str
+) -> EnvironmentSpec:
     uploads = []
     for pair in copy or ():
         source, colon, target = pair.rpartition(":")
@@ -39,7 +44,7 @@ def _spec(image: str, requirement: list[str] | None, copy: list[str] | None, mem
             raise UsageError("no such file or folder", file=source, field="--copy", remedy="Check the path.")
         uploads.append(Upload(source=Path(source).absolute(), target=target))
     return EnvironmentSpec(
-        image=image, workdir="", requirements=tuple(requirement or ()), uploads=tuple(uploads),
+        image=image, workdir="", user=user, requirements=tuple(requirement or ()), uploads=tuple(uploads),
         limits=Limits(memory_mb=memory_mb)
     )
 
@@ -60,6 +65,7 @@ def run(
     copy: Copy = None,
     memory_mb: Memory = None,
     policy: Policy = None,
+    user: User = "",
     timeout: Annotated[float | None, typer.Option(min=0.1, metavar="SECONDS", help="Kill it after so long.")] = None,
     json: Json = False,
 ) -> None:
@@ -70,7 +76,7 @@ def run(
         target.buffer.write(data)
         target.buffer.flush()
 
-    spec = _spec(image, requirement, copy, memory_mb)
+    spec = _spec(image, requirement, copy, memory_mb, user)
     result: ExecResult = asyncio.run(
         boxes.run_once(
             spec,
@@ -104,11 +110,12 @@ def shell(
     copy: Copy = None,
     memory_mb: Memory = None,
     policy: Policy = None,
+    user: User = "",
 ) -> None:
     """Open an interactive shell in a fresh sandbox; it is gone when you leave."""
     if not sys.stdin.isatty():
         raise UsageError("a shell needs a terminal", remedy="Use: woodshed sandbox run -- COMMAND")
-    spec = _spec(image, requirement, copy, memory_mb)
+    spec = _spec(image, requirement, copy, memory_mb, user)
     raise typer.Exit(asyncio.run(_shell(spec, _policy(policy, spec.limits))))
 
 

@@ -86,7 +86,7 @@ def acting(spec: EnvironmentSpec, policy: SandboxPolicy, image: Prepared, privil
             return None  # RUN: every owner seems to be set, and everything is root's
         raise Unsupported(f"users: commands are to run as {account.name or account.uid} (USER of the image, or the "
                           "task's), and a sandbox of an ordinary user has its root alone. Run Woodshed as root, or say "
-                          "user = \"root\" under [agent]")
+                          "root: user = \"root\" under [agent], or --user root")
     told = {"HOME": account.home, **({"USER": account.name} if account.name else {})}
     decided = {**image.env, **spec.env, **policy.env, **dict.fromkeys(policy.env_drop)}
     return Acting(account.uid, account.gid, account.groups,
