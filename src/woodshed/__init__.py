@@ -89,9 +89,11 @@ def run(
     """Attempt every task ``attempts`` times with every agent; the summary that ``woodshed run --json`` prints.
 
     Blocks; not for use inside a running event loop. A name in ``agents`` means the harness of that name; one that needs
-    a model takes an :class:`Agent`. ``home`` is the state folder (default: the settings'). Raises UsageError.
+    a model takes an :class:`Agent`. ``home`` is the state folder (default: the settings'). Tasks in quarantine are left
+    out; the logger ``woodshed`` is told. Raises UsageError.
     """
     import asyncio
+    import logging
 
     from woodshed import settings
     from woodshed.services import agents as builder
@@ -102,7 +104,8 @@ def run(
     folders = [task.folder if isinstance(task, Task) else task for task in tasks]
     with opened(home) as place:
         spec, found = runs.plan(
-            folders, chosen, attempts=attempts, concurrency=concurrency, seed=seed, engine=settings.setting("engine")
+            folders, chosen, attempts=attempts, concurrency=concurrency, seed=seed, engine=settings.setting("engine"),
+            tell=logging.getLogger("woodshed").warning,
         )
         finished = asyncio.run(runs.start(place, spec, found, lambda tally: None))
         return report.summary(place, finished)

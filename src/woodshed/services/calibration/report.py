@@ -142,7 +142,7 @@ def _checked(home: Home, run: Run, task: Task, attempts: Sequence[Attempt]) -> C
     verdicts = [one.valid for one in (*found.reference, *found.nop) if one.valid is not None]
     tight = limit_warnings((act.measured, task.agent_timeout_s), (verify.measured, task.verifier.timeout_s),
                            (memory.measured, memory.declared))
-    unexplored = (f"neither leaks nor variants: {findings.unexplored}",) if findings.unexplored else ()
+    unexplored = (findings.unexplored,) if findings.unexplored else ()
     record = Calibration(
         task=task.id, digest=task.digest, image=task.environment.image,
         image_digest=verdicts[0].image_digest if verdicts else "", verifier=run.spec.verifier, verifier_version=JUDGING,
