@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from woodshed.errors import Cause, boundary
 from woodshed.harness.limits import Meter
+from woodshed.harness.recorded import recorded
 from woodshed.harness.schema import complaint, unknown_tool
 from woodshed.harness.tools import Maker
 from woodshed.interfaces import Acting, Tool, ToolResult
-from woodshed.model import EventKind, ToolCall
+from woodshed.model import ToolCall
 
 
 class Hands:
@@ -23,18 +24,15 @@ class Hands:
 
     async def do(self, call: ToolCall) -> ToolResult:
         """Carry out one call. Raises SandboxDied and other faults of the sandbox; HarnessFault when a tool breaks."""
-        emit = self._acting.emit
         error = self._wrong(call)
-        intent = {"call": call.id, "name": call.name, "arguments": call.arguments}
-        emit(EventKind.TOOL_CALL, intent | ({"raw": call.raw, "error": error} if error else {}))
-        self._meter.tool_call()
-        started = time.perf_counter()
-        result = ToolResult(error, exit_code=2) if error else await self._run(call)
-        emit(EventKind.TOOL_RESULT, {
-            "call": call.id, "content": result.content, "exit_code": result.exit_code, "truncated": result.truncated,
-            "timed_out": result.timed_out, "seconds": round(time.perf_counter() - started, 6),
-        })
-        return result
+        intent: dict[str, Any] = {"call": call.id, "name": call.name, "arguments": call.arguments}
+
+        async def work() -> ToolResult:
+            self._meter.tool_call()
+            return ToolResult(error, exit_code=2) if error else await self._run(call)
+
+        intent |= {"raw": call.raw, "error": error} if error else {}
+        return await recorded(self._acting.emit, intent, work)
 
     def _wrong(self, call: ToolCall) -> str | None:
         if call.name not in self.tools:

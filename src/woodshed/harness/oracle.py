@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import time
-
 from woodshed.errors import UsageError
 from woodshed.harness.argument import no_argument
-from woodshed.harness.clip import clip, decoded
+from woodshed.harness.recorded import played, stop_of
 from woodshed.interfaces import Acting
-from woodshed.model import EventKind, StopReason
+from woodshed.model import StopReason
 
 PLACE = "/solution"  # where Harbor's oracle puts the reference too, so that its scripts find their neighbours
-_SHOWN = 16_000
 
 
 class Oracle:
@@ -29,20 +26,6 @@ class Oracle:
             raise UsageError("the task has no reference solution", file=task.folder / "solution" / "solve.sh",
                              remedy="Add one, or run another agent.")
         await acting.sandbox.upload(task.solution, PLACE)
-        command = f"bash {PLACE}/solve.sh"
-        acting.emit(EventKind.TOOL_CALL, {"call": "t0001c001", "name": "bash", "arguments": {"command": command}})
-        started = time.perf_counter()
-        result = await acting.sandbox.exec(
-            ["bash", f"{PLACE}/solve.sh"], cwd=task.environment.workdir, env=task.solution_env,
-            timeout_s=acting.deadline_s,
-        )
-        acting.usage = acting.usage.model_copy(update={"turns": 1, "tool_calls": 1})
-        output, clipped = clip(decoded(result.stdout + result.stderr), _SHOWN)
-        acting.emit(EventKind.TOOL_RESULT, {
-            "call": "t0001c001", "content": output, "exit_code": result.exit_code,
-            "truncated": clipped or result.truncated, "timed_out": result.timed_out,
-            "seconds": round(time.perf_counter() - started, 6),
-        })
-        if result.timed_out:
-            return StopReason.WALL
-        return StopReason.FINISHED if result.exit_code == 0 else StopReason.SOLUTION_FAILED
+        command = ["bash", f"{PLACE}/solve.sh"]
+        return stop_of(await played(
+            acting, command, shown=" ".join(command), env=task.solution_env, timeout_s=acting.deadline_s))

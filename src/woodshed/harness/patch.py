@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import time
+from functools import partial
 from pathlib import Path
 from posixpath import join
 
 from woodshed.errors import UsageError
 from woodshed.harness.patchfile import FileChange, applied, read_changes
-from woodshed.interfaces import Acting, Sandbox
-from woodshed.model import EventKind, StopReason
+from woodshed.harness.recorded import ONLY_CALL, recorded, stop_of
+from woodshed.interfaces import Acting, Sandbox, ToolResult
+from woodshed.model import StopReason
 
-_CALL = "t0001c001"
+_PATHS_SHOWN = 1000
 _READ_BYTES = 100_000_000
 
 
@@ -40,23 +41,22 @@ class Patch:
         Raises SandboxDied.
         """
         paths = sorted({_shown(path) for change in self.changes for path in (change.source, change.path)})
-        acting.emit(EventKind.TOOL_CALL, {
-            "call": _CALL, "name": "patch", "arguments": {"file": self.file.name, "paths": paths[:1000]}})
-        started = time.perf_counter()
-        stop, told = StopReason.FINISHED, f"patch: {len(paths)} paths changed"
+        arguments = {"file": self.file.name, "paths": paths[:_PATHS_SHOWN]}
+        result = await recorded(acting.emit, {"call": ONLY_CALL, "name": "patch", "arguments": arguments},
+                                partial(self._make, acting))
+        return stop_of(result)
+
+    async def _make(self, acting: Acting) -> ToolResult:
+        workdir = acting.task.environment.workdir
+        acting.usage = acting.usage.model_copy(update={"turns": 1, "tool_calls": 1})
         try:
             async with asyncio.timeout(acting.deadline_s):
-                workdir = acting.task.environment.workdir
                 await _write(acting.sandbox, workdir, await _planned(acting.sandbox, workdir, self.changes))
         except Misfit as error:
-            stop, told = StopReason.SOLUTION_FAILED, _shown(f"patch: {error}; nothing was changed")
+            return ToolResult(_shown(f"patch: {error}; nothing was changed"), exit_code=1)
         except TimeoutError:
-            stop, told = StopReason.WALL, "patch: out of time"
-        acting.usage = acting.usage.model_copy(update={"turns": 1, "tool_calls": 1})
-        acting.emit(EventKind.TOOL_RESULT, {
-            "call": _CALL, "content": told, "exit_code": 0 if stop is StopReason.FINISHED else 1, "truncated": False,
-            "timed_out": stop is StopReason.WALL, "seconds": round(time.perf_counter() - started, 6)})
-        return stop
+            return ToolResult("patch: out of time", exit_code=1, timed_out=True)
+        return ToolResult("patch: all was changed", exit_code=0)
 
 
 def _shown(path: str) -> str:

@@ -1,0 +1,50 @@
+"""Recorded: a tool call in the log, its intent before it and its result after, the same for every harness."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+from woodshed.harness.clip import clip, decoded
+from woodshed.interfaces import Acting, Emit, ToolResult
+from woodshed.model import EventKind, StopReason
+
+ONLY_CALL = "t0001c001"
+"""Id of the call of a harness that makes a single one."""
+_SHOWN = 16_000
+
+
+async def recorded(emit: Emit, intent: Mapping[str, Any], work: Callable[[], Awaitable[ToolResult]]) -> ToolResult:
+    """What ``work`` gives, with the events of it. ``intent`` holds ``call`` (the id), ``name`` and ``arguments``."""
+    emit(EventKind.TOOL_CALL, intent)
+    started = time.perf_counter()
+    result = await work()
+    emit(EventKind.TOOL_RESULT, {
+        "call": intent["call"], "content": result.content, "exit_code": result.exit_code,
+        "truncated": result.truncated, "timed_out": result.timed_out,
+        "seconds": round(time.perf_counter() - started, 6),
+    })
+    return result
+
+
+async def played(
+    acting: Acting, command: str | Sequence[str], *, shown: str, env: Mapping[str, str] | None = None, timeout_s: float
+) -> ToolResult:
+    """Run ``command`` in the workdir as the only call of the attempt; the log shows it as ``shown``."""
+
+    async def run() -> ToolResult:
+        done = await acting.sandbox.exec(
+            command, cwd=acting.task.environment.workdir or None, env=env, timeout_s=timeout_s)
+        acting.usage = acting.usage.model_copy(update={"turns": 1, "tool_calls": 1})
+        output, clipped = clip(decoded(done.stdout + done.stderr), _SHOWN)
+        return ToolResult(output, done.exit_code, clipped or done.truncated, done.timed_out)
+
+    return await recorded(acting.emit, {"call": ONLY_CALL, "name": "bash", "arguments": {"command": shown}}, run)
+
+
+def stop_of(result: ToolResult) -> StopReason:
+    """Why an attempt ended whose only call had this result."""
+    if result.timed_out:
+        return StopReason.WALL
+    return StopReason.FINISHED if result.exit_code == 0 else StopReason.SOLUTION_FAILED
