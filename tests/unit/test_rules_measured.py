@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -211,3 +212,21 @@ async def test_what_only_the_image_knows_is_read_from_a_fresh_sandbox(engine: Na
     patch, weakened = await patch_of(Case(task, blobs, engine, lambda kind, data: None), changes)
     assert patch.files == (FilePatch(path="/workspace/made.py", added=1, removed=1),)
     assert weakened == ()
+
+
+async def test_no_flood_of_files_keeps_an_attempt_from_a_number(
+    engine: NativeEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beyond a bound files count by their size, also where only the image knows the start; names need not be UTF-8."""
+    monkeypatch.setattr("woodshed.verify.patch.MAX_FILES", 3)
+    task = the_task(tmp_path / "t")
+    task = task.model_copy(update={"environment": task.environment.model_copy(update={"setup": "true"})})
+    attempts = Attempts(engine, {"kind": "patch_size", "lines": 1}, {"kind": "scope", "files": ["calc.py"]},
+                        {"kind": "protected"})
+    flood = "mkdir -p a/__pycache__; for i in 1 2 3 4 5 6; do echo $i > a/$i; echo > a/__pycache__/$i.pyc; done\n"
+    verdict = valid(await attempts.by(task, MEND + flood + "echo > tests/test_new.py; echo > $'caf\\xe9'"))
+    assert verdict.total is not None
+    patch = attempts.grades[0].observed.patch
+    assert patch is not None
+    assert len(patch.touched) == 8
+    assert json.loads(json.dumps(attempts.grades[0].to_json()))["observed"]["weakened"] == []

@@ -129,6 +129,8 @@ def sentence(verdict: dict[str, Any] | None) -> str:
         return f"invalid ({verdict['cause']}): {verdict['detail']}"
     rewards = ", ".join(f"{name} {value}" for name, value in verdict["rewards"].items())
     passed = Valid.model_validate(verdict).passed
+    if verdict["total"] != verdict["rewards"].get("reward", verdict["total"]):
+        rewards += f"  total {'unknown' if verdict['total'] is None else round(verdict['total'], 4)}"
     word = "passed" if passed else f"failed ({verdict['cause'] or 'agent'})"
     flags = f"  [{', '.join(verdict['flags'])}]" if verdict["flags"] else ""
     detail = f"\n{verdict['detail']}" if verdict["detail"] else ""

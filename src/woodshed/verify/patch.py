@@ -14,7 +14,7 @@ from woodshed.model.grade import FilePatch, Patch
 from woodshed.verify.filter import filtered
 from woodshed.verify.patterns import compiled
 from woodshed.verify.protect import CACHE, START_TEST, TEST, Rules, Touch, beneath
-from woodshed.verify.run import Case, policy_of
+from woodshed.verify.run import Case, policy_of, restorable
 from woodshed.verify.start import Start
 
 MAX_BYTES = 5_000_000
@@ -36,16 +36,16 @@ def measured(task: Task, changes: ChangeSet, blobs: BlobSink, originals: Origina
              ) -> tuple[Patch, tuple[str, ...]]:
     """The patch, and paths by which tests were weakened: changed or removed ones of the start, new ones that steer.
 
-    ``originals`` are contents of the start by path (None: not there) that the host cannot tell. Raises
-    :class:`Unknown` for a path that neither it nor the task's folder knows, StoreFault for a blob that is gone, and
-    VerifierFault for a protected pattern that is none.
+    ``originals`` are contents of the start by path (None: not there) that the host cannot tell; where they are given,
+    nothing is unknown. Raises :class:`Unknown` for a path that the task's folder cannot tell, StoreFault for a blob
+    that is gone, and VerifierFault for a protected pattern that is none.
     """
     start = Start.of(task.environment)
     try:
         rules = Rules.of(task, start.exists)
     except ValueError as error:
         raise VerifierFault(f"{task.id}: [woodshed] protected: {error}") from None
-    look = _Look(task, start, originals or {}, blobs)
+    look = _Look(task, start, originals, blobs)
     work = filtered(changes, rules, start, blobs)
     kept = work.changes.changes
     files = [file for change in kept[:MAX_FILES] for file in look.files(change)]
@@ -66,10 +66,13 @@ async def patch_of(case: Case, changes: ChangeSet) -> tuple[Patch, tuple[str, ..
 
 
 async def _read_originals(case: Case, changes: ChangeSet) -> dict[str, bytes | None]:
+    """What stood at the start where something is compared now; bounded as the comparison is."""
     found: dict[str, bytes | None] = {}
+    work = await restorable(case, changes)
+    touched = [Change(path=path, kind=ChangeKind.DELETED) for path, _ in work.touched[:MAX_FILES]]
     sandbox = await case.engine.create(case.task.environment, policy_of(case.task))
     try:
-        for change in changes.changes[:MAX_FILES]:
+        for change in (*work.changes.changes[:MAX_FILES], *touched):
             path = normpath(change.path)
             if change.kind in (ChangeKind.FILE, ChangeKind.DELETED, ChangeKind.SYMLINK):
                 try:
@@ -86,7 +89,7 @@ async def _read_originals(case: Case, changes: ChangeSet) -> dict[str, bytes | N
 class _Look:
     """Files of the start and of the end, side by side."""
 
-    def __init__(self, task: Task, start: Start, originals: Originals, blobs: BlobSink) -> None:
+    def __init__(self, task: Task, start: Start, originals: Originals | None, blobs: BlobSink) -> None:
         self._start, self._originals, self._blobs = start, originals, blobs
         environment = task.environment
         self._host_knows = environment.setup is None and environment.image.startswith(("host", "dir:"))
@@ -148,16 +151,18 @@ class _Look:
         """Whether the start had it; what cannot be known counts as yes."""
         if self._start.exists(path):
             return True
-        return self._originals[path] is not None if path in self._originals else not self._host_knows
+        if self._originals is not None and path in self._originals:
+            return self._originals[path] is not None
+        return not self._host_knows
 
     def _before(self, path: str) -> bytes | None:
-        if path in self._originals:
+        if self._originals is not None and path in self._originals:
             return self._originals[path]
         if (content := self._start.read(path)) is not None:
             return content
         if self._start.host(path) is not None:
             return b""  # a link, a folder, or too large
-        if not self._host_knows:
+        if self._originals is None and not self._host_knows:
             raise Unknown(f"what {path} was at the start is known to its image alone")
         return None
 
