@@ -32,6 +32,7 @@ SETTINGS = (
     Setting("python", "", "the Python that sandboxes of the host image use (default: the one running Woodshed)"),
     Setting("pip_args", "", "extra arguments for pip when layers of requirements are made"),
     Setting("task_env", "", "variables (by commas) of this environment that tasks may take as ${NAME}"),
+    Setting("task_network", "", "'declared' lends tasks the hosts they declare (default: such tasks are refused)"),
     Setting("image_mb", "20480", "MB that one layer of an image may unpack to"),
     Setting("build_policy", "", "policy (TOML) of the commands that Dockerfiles run (default: no network)"),
     Setting("registry_mirror", "", "registry asked first for images of docker.io, e.g. https://mirror.example"),

@@ -71,6 +71,12 @@ def world(name: str, folder: Path) -> Path:
     return source
 
 
+@pytest.fixture(autouse=True)
+def _lent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tasks get the hosts they declare."""
+    monkeypatch.setenv("WOODSHED_TASK_NETWORK", "declared")
+
+
 @pytest.mark.parametrize("name", list(CASES))
 def test_a_task_comes_back_the_same(name: str, tmp_path: Path) -> None:
     """What is loaded from the export is the task it was made of, and what Harbor lacks stands among the warnings."""

@@ -149,9 +149,21 @@ def test_broken_steps_are_named(tmp_path: Path) -> None:
     ('[environment]\nnetwork_mode = "public"\n[verifier.environment]\nnetwork_mode = "no-network"', PUBLIC,
      NetworkPolicy()),
 ])  # fmt: skip
-def test_declared_hosts_become_rules(tmp_path: Path, toml: str, agent: NetworkPolicy, verifier: NetworkPolicy) -> None:
-    """A phase's own word stands above the environment's; a task that is silent has no network."""
-    task = load_task(made(tmp_path / "t", toml))
+def test_declared_hosts_become_rules(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, toml: str, agent: NetworkPolicy, verifier: NetworkPolicy
+) -> None:
+    """A phase's own word stands above the environment's; a task that is silent has no network.
+
+    One that asks for a network is refused unless the operator lends it.
+    """
+    folder = made(tmp_path / "t", toml)
+    if agent or verifier:
+        with pytest.raises(UsageError, match="a task cannot give itself a network"):
+            load_task(folder)
+    else:
+        load_task(folder)
+    monkeypatch.setenv("WOODSHED_TASK_NETWORK", "declared")
+    task = load_task(folder)
     assert (task.network, task.verifier.network) == (agent, verifier)
 
 

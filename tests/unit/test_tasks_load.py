@@ -171,6 +171,11 @@ WRONG: list[tuple[str, str, str | None, str, str]] = [
      "public"),
     ("a URL", '[verifier]\nnetwork_mode = "allowlist"\nallowed_hosts = ["http://a"]', "verifier.allowed_hosts",
      "no host", "example.com"),
+    ("public", '[environment]\nnetwork_mode = "public"', "environment.network_mode", "give itself", 'network = "none"'),
+    ("agent network", '[agent]\nnetwork_mode = "allowlist"\nallowed_hosts = ["a"]', "agent.network_mode", "give itself",
+     "WOODSHED_TASK_NETWORK"),
+    ("verifier network", '[verifier]\nnetwork_mode = "public"', "verifier.network_mode", "give itself", "offline"),
+    ("internet", "[environment]\nallow_internet = true", "environment.allow_internet", "give itself", "offline"),
     ("user", '[agent]\nuser = "a b"', "user", "no user", "name"),
     ("shared world", '[verifier]\nenvironment_mode = "shared"\n[verifier.environment]\ncpus = 1',
      "verifier.environment_mode", "of its own", "separate"),
@@ -220,9 +225,11 @@ WRONG: list[tuple[str, str, str | None, str, str]] = [
 
 @pytest.mark.parametrize(("toml", "field", "says", "remedy"), [row[1:] for row in WRONG], ids=[row[0] for row in WRONG])
 def test_each_mistake_names_file_field_and_remedy(
-    tmp_path: Path, toml: str, field: str | None, says: str, remedy: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, toml: str, field: str | None, says: str, remedy: str
 ) -> None:
     """Whatever is wrong or unsupported in task.toml is refused by name, never ignored."""
+    if field and field.endswith("allowed_hosts"):
+        monkeypatch.setenv("WOODSHED_TASK_NETWORK", "declared")
     folder = make(tmp_path / "t", toml)
     with pytest.raises(UsageError) as caught:
         load_task(folder)

@@ -7,10 +7,22 @@ from pathlib import Path
 from typing import NamedTuple
 
 from woodshed.errors import UsageError
-from woodshed.tasks.schema import ArtifactTable, EnvironmentTable, TaskFile
+from woodshed.settings import setting
+from woodshed.tasks.schema import (
+    AgentTable,
+    ArtifactTable,
+    EnvironmentTable,
+    NetworkMode,
+    StepTable,
+    TaskFile,
+    VerifierTable,
+)
 
 _COMPOSE = ("docker-compose.yaml", "docker-compose.yml", "compose.yaml", "compose.yml")
 _CANNOT = "Woodshed cannot run this task."
+_GIVEN = "a task cannot give itself a network"
+_LEND = ('Lend tasks the hosts they declare, WOODSHED_TASK_NETWORK=declared, or write network = "none" under '
+         "[woodshed] if it can be judged offline (docs/network.md).")
 
 
 class Refusal(NamedTuple):
@@ -36,6 +48,7 @@ def _refusals(config: TaskFile, folder: Path) -> Iterator[Refusal]:
     for name, verifier in verifiers:
         if verifier.environment is not None:
             yield from _environment(f"{name}.environment", verifier.environment)
+    yield from _network(config)
     artifacts = [("artifacts", config.artifacts),
                  *((f"steps.{index}.artifacts", step.artifacts) for index, step in enumerate(config.steps or ()))]
     for name, rows in artifacts:
@@ -70,6 +83,24 @@ def _environment(name: str, table: EnvironmentTable) -> Iterator[Refusal]:
         yield Refusal(f"{name}.mcp_servers", "MCP servers are not supported")
     if table.skills_dir is not None:
         yield Refusal(f"{name}.skills_dir", "skills are not supported", "Remove it if the task works without.")
+
+
+def _network(config: TaskFile) -> Iterator[Refusal]:
+    """A network that the operator does not lend to tasks, by whichever table asks for one."""
+    if config.woodshed.network == "none" or setting("task_network") == "declared":
+        return
+    if config.environment.allow_internet:
+        yield Refusal("environment.allow_internet", _GIVEN, _LEND)
+    tables: list[tuple[str, EnvironmentTable | AgentTable | VerifierTable]] = [("environment", config.environment)]
+    holders: list[tuple[str, TaskFile | StepTable]] = [("", config)]
+    holders += [(f"steps.{index}.", step) for index, step in enumerate(config.steps or ())]
+    for name, holder in holders:
+        tables += [(f"{name}agent", holder.agent), (f"{name}verifier", holder.verifier)]
+        if (own := holder.verifier.environment) is not None:
+            tables.append((f"{name}verifier.environment", own))
+    for where, table in tables:
+        if table.network_mode not in (None, NetworkMode.NONE):
+            yield Refusal(f"{where}.network_mode", f"{_GIVEN} ({table.network_mode})", _LEND)
 
 
 def _files(folder: Path) -> Iterator[Refusal]:
