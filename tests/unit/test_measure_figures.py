@@ -34,6 +34,15 @@ def attempts(task: str, *outcomes: Outcome | None, agent: str = "loop") -> list[
     ]
 
 
+def test_a_total_that_is_unknown_enters_no_mean() -> None:
+    """It is counted beside the mean; where no total is known there is no mean at all."""
+    unknown = Outcome(verdict=Valid(rewards={"reward": 1.0}, total=None, assurance=Assurance.CANARY),
+                      stop=StopReason.FINISHED)
+    row = only(summary(attempts("a", valid(0.5), unknown)))
+    assert (row.mean_total, row.unknown_totals, row.passed) == (0.5, 1, 1)
+    assert only(summary(attempts("a", unknown))).mean_total is None
+
+
 def only(rows: list[Figures]) -> Figures:
     (row,) = rows
     return row

@@ -209,18 +209,21 @@ def describe(tally: Tally) -> str:
 def print_summary(summary: dict[str, Any], folder: Path | None) -> None:
     """The closing table: agent × task group, and where the results lie."""
     k = max((row["k"] for row in summary["groups"]), default=1)
+    graded = any(row["unknown_totals"] or row["mean_total"] not in (None, row["passed"] / max(row["valid"], 1))
+                 for row in summary["groups"])
     rows = [
         (
             row["agent"] if row["model"] is None else f"{row['agent']} ({row['model']})", row["group"],
             str(row["attempts"]), percent(row["valid_rate"]), str(row["passed"]), _causes(row["invalid"]),
-            percent(row["pass_at_1"]), *((percent(row["pass_at_k"]),) if k > 1 else ()), number(row["mean_turns"]),
+            percent(row["pass_at_1"]), *((percent(row["pass_at_k"]),) if k > 1 else ()),
+            *((number(row["mean_total"], lambda v: f"{v:.3f}"),) if graded else ()), number(row["mean_turns"]),
             number(row["mean_tokens"], lambda v: f"{v:.0f}"), number(row["mean_seconds"], lambda v: f"{v:.2f}"),
         )
         for row in summary["groups"]
     ]  # fmt: skip
     columns = (
         "agent", "tasks", "#attempts", "#valid", "#passed", "invalid", "#pass@1",
-        *((f"#pass@{k}",) if k > 1 else ()), "#turns", "#tokens", "#seconds",
+        *((f"#pass@{k}",) if k > 1 else ()), *(("#total",) if graded else ()), "#turns", "#tokens", "#seconds",
     )  # fmt: skip
     table(columns, rows)
     out.print(f"{summary['run']}: {summary['state']} in {summary['elapsed_s']:.1f} s")

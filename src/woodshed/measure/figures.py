@@ -21,6 +21,7 @@ class Figures(Record):
     ``done`` of the planned ``attempts`` have a verdict. ``pass_at_1`` is the mean over tasks of each task's pass rate,
     with its 95 % interval. ``pass_at_k`` is the mean over those ``k_tasks`` tasks that have at least k valid attempts,
     ``k`` the number planned of each task. ``tokens`` is what all done attempts used; means are over valid attempts.
+    ``mean_total`` leaves out the ``unknown_totals``: no number stands for those.
     """
 
     agent: str
@@ -44,6 +45,8 @@ class Figures(Record):
     tokens: int
     mean_tokens: float | None
     mean_seconds: float | None
+    mean_total: float | None
+    unknown_totals: int
 
 
 def summary(attempts: Iterable[Attempt], groups: Mapping[str, str] | None = None) -> list[Figures]:
@@ -72,6 +75,7 @@ def _figures(agent: str, group: str, attempts: Sequence[Attempt]) -> Figures:
     outcomes = [attempt.outcome for attempt in attempts if attempt.outcome is not None]
     valid = [outcome for outcome in outcomes if isinstance(outcome.verdict, Valid)]
     counts = _by_task(attempts)
+    totals = [outcome.verdict.total for outcome in valid if isinstance(outcome.verdict, Valid)]
     k = max(planned.values(), default=0)
     at_k = [pass_at_k(n, c, k) for c, n in counts if n >= k > 0]
     low, high = interval_of_tasks(counts) or (None, None)
@@ -88,6 +92,7 @@ def _figures(agent: str, group: str, attempts: Sequence[Attempt]) -> Figures:
         tokens=sum(_tokens(outcome) for outcome in outcomes),
         mean_tokens=_mean([_tokens(outcome) for outcome in valid]),
         mean_seconds=_mean([math.fsum(outcome.stages_s.values()) for outcome in valid]),
+        mean_total=_mean([total for total in totals if total is not None]), unknown_totals=totals.count(None),
     )
 
 
