@@ -8,12 +8,16 @@ import gzip
 import lzma
 import os
 import shutil
+import threading
+import tomllib
 from collections.abc import AsyncIterator, Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
 import ocikit as oci
+import worlds
 from ocikit import E
 from woodshed.dockerfile.stages import machine
 from woodshed.errors import EnvironmentFault, ImageFault, UsageError, WoodshedError
@@ -393,6 +397,46 @@ async def test_a_policy_binds_what_run_runs(bench: Bench, tmp_path: Path, monkey
     monkeypatch.setenv("WOODSHED_BUILD_POLICY", str(tmp_path / "none.toml"))
     with pytest.raises(UsageError, match="no policy"):
         await asyncio.to_thread(bench.images.containers.get, name)
+
+
+async def test_a_policy_lets_run_fetch(bench: Bench) -> None:
+    """RUN reaches the hosts of its policy by their names, where the policy says; what it may not is told."""
+    class Mirror(BaseHTTPRequestHandler):
+        def log_message(self, *_: object) -> None:
+            return None
+
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Length", "6")
+            self.end_headers()
+            self.wfile.write(b"hello\n")
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Mirror) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        policy = SandboxPolicy.parse({"network": {"rules": [
+            {"host": "mirror.example", "ports": [80], "address": f"127.0.0.1:{server.server_address[1]}"},
+            {"host": "mirror.invalid", "ports": [80]}]}}, file=Path("policy.toml"))
+        file = bench.place / "Dockerfile"
+
+        async def build(host: str) -> Image:
+            file.write_text(f"FROM box\nRUN busybox wget -q -O /got http://{host}/x\n")
+            order = Order(file, bench.context, policy=policy)
+            return await asyncio.to_thread(bench.images.containers.build, order)
+
+        assert await bench.look(await build("mirror.example"), "cat /got") == "hello\n"
+        with pytest.raises(ImageFault, match=r"line 2.*network: mirror\.invalid failed: the name is not known"):
+            await build("mirror.invalid")
+        with pytest.raises(ImageFault, match=r"line 2.*other\.example refused"):
+            await build("other.example")
+        server.shutdown()
+
+
+def test_the_documents_build_policy_is_one() -> None:
+    """The example in the documents names the hosts that the test of a real build fetches from."""
+    page = (Path(__file__).parents[2] / "docs/images.md").read_text()
+    text = page.partition("This one lets")[2].partition("```toml\n")[2].partition("```")[0]
+    policy = SandboxPolicy.parse(tomllib.loads(text), file=Path("docs/images.md"))
+    assert [rule.host for rule in policy.network.rules] == [worlds.DEBIAN, *worlds.PYPI]
 
 
 async def test_another_platform_is_refused(bench: Bench) -> None:

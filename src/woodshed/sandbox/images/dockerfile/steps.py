@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from woodshed.dockerfile import pattern
 from woodshed.errors import EnvironmentFault, ImageFault, SandboxDied, UsageError
@@ -20,7 +20,7 @@ from woodshed.sandbox.images.unpack import native, take
 from woodshed.sandbox.native import layering
 from woodshed.sandbox.native.box import NativeSandbox
 
-_TAIL = 4000
+_TAIL, _MOST_KEPT = 4000, 5
 _APT = "/dev/shm/woodshed-apt.conf"  # noqa: S108 (the sandbox's, and memory: no layer holds it)
 _APT_AS_ROOT = b'APT::Sandbox::User "root";\n'
 """apt gives up its rights for its downloads, and checks that it has; where a box has one user alone it cannot."""
@@ -73,8 +73,21 @@ async def run(
             for line in data.decode(errors="replace").splitlines():
                 tell(f"  {line}")
 
+    kept = list[str]()
+
+    def judge(decision: Mapping[str, Any]) -> None:
+        if decision["verdict"] not in ("refused", "failed"):
+            return
+        line = f"{decision['host']} {decision['verdict']}: {decision['reason']}"
+        if line not in kept and len(kept) < _MOST_KEPT:
+            kept.append(line)
+            if tell is not None:
+                tell(f"  network: {line}")
+
     async with Opened(engine, place) as box:
         try:
+            if place.policy.network:
+                box.on_decision(judge)
             env = dict(command.env)
             if not box.world.privileged:
                 await box.write(_APT, _APT_AS_ROOT)
@@ -83,6 +96,7 @@ async def run(
             if result.exit_code:
                 how = f"took more than {command.timeout_s:.0f} s" if result.timed_out else f"exited {result.exit_code}"
                 why = f" (limits reached: {', '.join(result.limits_hit)})" if result.limits_hit else ""
+                why += f" (network: {'; '.join(kept)})" if kept else ""
                 raise ImageFault(f"the command {how}{why}:\n{said.decode(errors='replace').strip()}")
             await box.kill_all()
         except SandboxDied as error:
