@@ -319,8 +319,11 @@ async def test_connections_end_with_their_sandbox(engine: NativeEngine) -> None:
         async with box_with(engine, {"host": "a.test", "address": api.address, "raw": True}) as (box, seen):
             await box.start(["python3", "-c", CLIENT + 's = opened("a.test", 80)\nrest(s)'])
             reading = await box.start(["python3", "-c", CLIENT + 's = opened("a.test", 80)\ntime.sleep(600)'])
-            await asyncio.sleep(0.3)
             assert reading.id
+            for _ in range(300):
+                if seen.reasons("allowed").count("") >= 3:  # the name, and each connection
+                    break
+                await asyncio.sleep(0.1)
             assert box.network is not None
             assert len(box.network.egress._tasks) == 2
         await asyncio.wait_for(ended.wait(), 20)
