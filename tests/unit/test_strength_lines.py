@@ -21,6 +21,7 @@ def mutated(path: str, line: str) -> list[tuple[str, str]]:
         ("line-removed", ""), ("not-removed", "if (a < b && c) return 0;"), ("number", "if (a < b && !c) return 1;")]),
     ("a.ts", "const x = a === b;", [("comparison", "const x = a !== b;")]),
     ("a.ts", "type A = \"a\" | \"b\";", []),
+    ("a.ts", "  readonly most?: number;", []),
     ("a.ts", "import { a } from \"b\";", []),
     ("a.js", "x = a + b; // 1 + 1", [("arithmetic", "x = a - b; // 1 + 1"), ("line-removed", "")]),
     ("a.js", "/* a + b */", []),

@@ -72,6 +72,8 @@ for _family, _pattern, _names in (
 _SHEBANGS = ((re.compile(rb"#![^\n]*\b(?:ba|da|z|k)?sh\b"), (Family.SHELL, _SHELL)),
              (re.compile(rb"#![^\n]*\bnode\b"), (Family.BRACES, _BRACES)),
              (re.compile(rb"#![^\n]*\b(?:ruby|perl|Rscript|awk)\b"), (Family.SCRIPT, _SCRIPT)))
+OPTIONAL = re.compile(rb"^[ \t]*(?:readonly )?[\w$]+\?:[^=(){}\n]*;[ \t]*$", re.MULTILINE)
+"""A member of a TypeScript interface that may be missing: nothing of it is left when the program runs."""
 _LINEWISE = frozenset({Family.SHELL, Family.SCRIPT, Family.DATA})
 
 
@@ -105,6 +107,7 @@ def same_code(path: str, first: bytes, second: bytes) -> bool:
 
 
 def _essence(content: bytes, family: Family, lexer: re.Pattern[bytes]) -> list[bytes]:
+    content = OPTIONAL.sub(b"", content) if family is Family.BRACES else content
     found = [piece for piece in pieces(content, lexer) if piece.kind != "comment"]
     kept = [(piece.kind, content[piece.start : piece.end]) for piece in found]
     if family in _LINEWISE:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from itertools import accumulate
 
 from woodshed.verify.strength.edit import Edit
-from woodshed.verify.strength.languages import Family, language, pieces
+from woodshed.verify.strength.languages import OPTIONAL, Family, language, pieces
 
 _LINE_BYTES = 2_000  # longer lines are data or generated
 
@@ -139,7 +139,7 @@ def _removed(content: bytes, start: int, end: int, family: Family, code: bytes) 
     balanced = all(code.count(opening) == code.count(closing) for opening, closing in _PAIRS)
     if not code or not balanced or _OPENING.search(body) or _KEYWORD.match(code):
         return
-    if family is Family.BRACES and not code.endswith(b";") and not _LEAVING.match(code):
+    if family is Family.BRACES and (OPTIONAL.match(code) or (not code.endswith(b";") and not _LEAVING.match(code))):
         return
     if family is Family.SQL and not code.endswith((b",", b";")):
         return
