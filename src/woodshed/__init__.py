@@ -85,19 +85,20 @@ def run(
     concurrency: int = 2,
     seed: int = 0,
     home: Path | None = None,
+    rules: Path | None = None,
 ) -> dict[str, Any]:
     """Attempt every task ``attempts`` times with every agent; the summary that ``woodshed run --json`` prints.
 
     Blocks; not for use inside a running event loop. A name in ``agents`` means the harness of that name; one that needs
-    a model takes an :class:`Agent`. ``home`` is the state folder (default: the settings'). Tasks in quarantine are left
-    out; the logger ``woodshed`` is told. Raises UsageError.
+    a model takes an :class:`Agent`. ``home`` is the state folder (default: the settings'), ``rules`` a file of
+    reward rules. Tasks in quarantine are left out; the logger ``woodshed`` is told. Raises UsageError.
     """
     import asyncio
     import logging
 
     from woodshed import settings
     from woodshed.services import agents as builder
-    from woodshed.services import report, runs
+    from woodshed.services import report, rulesets, runs
     from woodshed.services.home import opened
 
     chosen = [agent if isinstance(agent, Agent) else builder.build([agent], None)[0] for agent in agents]
@@ -105,7 +106,7 @@ def run(
     with opened(home) as place:
         spec, found = runs.plan(
             folders, chosen, attempts=attempts, concurrency=concurrency, seed=seed, engine=settings.setting("engine"),
-            tell=logging.getLogger("woodshed").warning,
+            rules=rulesets.load(rules) if rules else None, tell=logging.getLogger("woodshed").warning,
         )
         finished = asyncio.run(runs.start(place, spec, found, lambda tally: None))
         return report.summary(place, finished)
