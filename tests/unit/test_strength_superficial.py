@@ -109,6 +109,8 @@ def test_visible_tests_are_deleted_and_skipped() -> None:
     ("def f(1): 3\nof(1) == 2 g.f(3) == 4", [(("1",), "3"), (("3",), "4")]),
     ("f(" * 3000, []),
     ("f(1)", []),
+    ("self.assertEqual(f(1), 2)\nself.assertEqual(m.f([1]), [2], 'why')", [(("1",), "2"), (("[1]",), "[2]")]),
+    ("g(f(1), 2)", []),
 ])
 def test_examples_are_read(text: str, expected: list[tuple[tuple[str, ...], str]]) -> None:
     """Doctests, assertions and the ways in which instructions say what a call gives; literals alone."""

@@ -48,7 +48,10 @@ def unseen(parent: ast.AST, child: ast.AST) -> bool:
             return _name(called) in _DECLARING
         case ast.keyword(arg=str(name)):
             return name in WORDING
-    return False
+    return type(child).__name__ in _NOTES
+
+
+_NOTES = frozenset({"TypeAlias", "TypeVar", "ParamSpec", "TypeVarTuple"})  # PEP 695, nodes since Python 3.12
 
 
 def _name(node: ast.AST) -> str:

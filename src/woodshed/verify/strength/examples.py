@@ -12,6 +12,8 @@ _TEXT = 200_000  # characters of all texts that are looked at
 _SPAN = 1_000  # characters that one call may take
 _LINE = 300  # characters that its result may take
 _CALLS = 200
+_EQUAL = re.compile(r"assert_?[eE]quals?\(\s*[\w.]*\Z")  # unittest: assertEqual(f(1), 2)
+_SECOND = re.compile(r"\s*,\s*")
 _BRACKET = re.compile(r"[()\[\]{}]")
 _RESULT = re.compile(
     r"[\s`'\")]*(?:==|===|=>|->|➞|→|=|is|returns?|should (?:return|be|give)|must (?:return|be)|gives|yields|:)\s*`?"
@@ -44,7 +46,7 @@ def _found(text: str, call: re.Pattern[str]) -> Iterator[Example]:
         if end is None:
             continue
         arguments = _arguments(text[match.start() : end])
-        link = _RESULT.match(text, end)
+        link = (_SECOND if _EQUAL.search(text, max(0, match.start() - 60), match.start()) else _RESULT).match(text, end)
         if arguments is None or link is None:
             continue
         result = _literal(text[link.end() : link.end() + _LINE])
