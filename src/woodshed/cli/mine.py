@@ -25,6 +25,7 @@ Concurrency = Annotated[int, typer.Option("--concurrency", "-c", min=1, help="Co
 Engine = Annotated[str | None, typer.Option(help="Sandbox engine [default: WOODSHED_ENGINE or native].")]
 Timeout = Annotated[float, typer.Option(min=1, metavar="SECONDS", help="Of one run of a commit's tests.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace task folders of the same names.")]
+New = Annotated[bool, typer.Option("--new", help="Forget what was found of this repository before.")]
 Calibrate = Annotated[bool, typer.Option("--calibrate/--no-calibrate", help="Check what is kept, as tasks check does.")]
 
 
@@ -39,12 +40,13 @@ def mine(
     timeout: Timeout = 300.0,
     force: Force = False,
     calibrate: Calibrate = True,
+    new: New = False,
     json: Json = False,
 ) -> None:
     """Tasks from a repository's history: commits whose own tests fail before them and pass after. Resumes by itself."""
     order = mining.Order(
         repo=repo, out=into, ref=ref, since=since, most=most, concurrency=concurrency,
-        engine=engine or settings.setting("engine"), timeout_s=timeout, force=force, calibrate=calibrate,
+        engine=engine or settings.setting("engine"), timeout_s=timeout, force=force, calibrate=calibrate, anew=new,
     )  # fmt: skip
     try:
         with opened() as home, bar() as progress:

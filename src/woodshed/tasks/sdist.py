@@ -225,7 +225,9 @@ def pytest_options(read: Callable[[str], str | None]) -> dict[str, str]:
         value = found.get(name)
         lines = value if isinstance(value, list) else str(value or "").strip().splitlines()
         if lines and all(isinstance(line, str) for line in lines):
-            options[name] = "".join(f"\n    {line.strip()}" for line in lines if line.strip())
+            # An item may hold line ends itself: indented, each of its lines stays a part of this value.
+            parts = [part.strip() for line in lines for part in line.splitlines()]
+            options[name] = "".join(f"\n    {part}" for part in parts if part)
     return options
 
 

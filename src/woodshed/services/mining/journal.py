@@ -106,8 +106,8 @@ class Journal:
 
 
 @contextmanager
-def opened(home: Path, repo: Path, name: str, options: str) -> Iterator[Journal]:
-    """The journal of ``repo``. ``options`` are what its findings depend on.
+def opened(home: Path, repo: Path, name: str, options: str, *, anew: bool = False) -> Iterator[Journal]:
+    """The journal of ``repo``. ``options`` are what its findings depend on; ``anew`` forgets them all.
 
     Raises UsageError while another process mines it, StoreFault.
     """
@@ -126,6 +126,8 @@ def opened(home: Path, repo: Path, name: str, options: str) -> Iterator[Journal]
             raise UsageError("is being mined by another process", file=repo, remedy="Wait for it to end.") from None
         descriptor = os.open(folder / "journal.jsonl", os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
+            if anew:
+                os.ftruncate(descriptor, 0)
             yield Journal(folder, descriptor, hashlib.sha256(f"{VERSION}\0{options}".encode()).hexdigest()[:16])
         finally:
             os.close(descriptor)

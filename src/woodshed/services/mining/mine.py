@@ -13,14 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from woodshed import plugins
-from woodshed.attempt import Parts, run_attempt
 from woodshed.errors import UsageError
-from woodshed.interfaces import SandboxEngine
-from woodshed.model import Agent, Invalid, Task
+from woodshed.services.confirming import confirm
 from woodshed.services.home import Home
 from woodshed.services.mining.calibrate import calibrate
 from woodshed.services.mining.journal import Journal, Kept, opened
-from woodshed.services.mining.trial import Bench, Confirm
+from woodshed.services.mining.trial import Bench
 from woodshed.tasks.calibrated import write_calibration
 from woodshed.tasks.collection import check_place
 from woodshed.tasks.git import Repository
@@ -45,6 +43,7 @@ class Order:
     timeout_s: float = 300.0
     force: bool = False
     calibrate: bool = True
+    anew: bool = False
 
 
 @dataclass(slots=True)
@@ -79,10 +78,11 @@ async def mine(order: Order, *, home: Home, progress: Progress) -> Mined:
         history = await asyncio.to_thread(commits, repository, ref=order.ref, since=order.since)
         name, patterns = await asyncio.to_thread(_known, repository, repo, order.ref)
         options = f"{order.engine}\0{order.timeout_s}\0{' '.join(patterns)}"
-        with opened(home.path, repo, name, options) as journal:
+        with opened(home.path, repo, name, options, anew=order.anew) as journal:
             engine = plugins.engine(order.engine, home.path)
             try:
-                bench = Bench(repository, name, engine, journal, _confirmed_with(engine, home), order.timeout_s)
+                bench = Bench(repository, name, engine, journal, lambda task: confirm(task, home, engine),
+                              order.timeout_s)
                 mined = await _all(order, bench, history, patterns, Mined(name, out), progress)
             finally:
                 await engine.close()
@@ -215,19 +215,3 @@ def _row(commit: Commit, found: Kept | Rejection, out: Path) -> dict[str, Any]:
 def _refused(found: Rejection) -> dict[str, Any]:
     return {"kept": False, "reason": found.reason.value, "detail": found.detail or found.reason.sentence, "task": None,
             "fail_to_pass": None, "pass_to_pass": None, "unstable": None, "label": None, "strength": None}
-
-
-def _confirmed_with(engine: SandboxEngine, home: Home) -> Confirm:
-    """The least proof: the reference passes, doing nothing fails, both as real attempts."""
-
-    async def confirm(task: Task) -> str | None:
-        for name in ("oracle", "nop"):
-            parts = Parts(engine=engine, harness=plugins.harness(name), verifier=plugins.verifier(), model=None,
-                          blobs=home.blobs, emit=lambda kind, data: None)
-            verdict = (await run_attempt(task, Agent(name=name, harness=name), parts, seed=0)).verdict
-            if isinstance(verdict, Invalid) or verdict.passed != (name == "oracle"):
-                what = "passes without any change" if name == "nop" else "its reference fails"
-                return f"{what}: {verdict.detail}"[:300]
-        return None
-
-    return confirm

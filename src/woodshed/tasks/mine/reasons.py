@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from pydantic import field_validator
+
 from woodshed.model import Record
 
 
@@ -62,3 +64,9 @@ class Rejection(Record):
 
     reason: Reason
     detail: str = ""
+
+    @field_validator("detail")
+    @classmethod
+    def _one_line(cls, detail: str) -> str:
+        """Names of theirs need not be Unicode, and may hold line ends."""
+        return " ".join(detail.encode("utf-8", "replace").decode().split())[:400]
