@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 
-from woodshed.errors import Cause, EnvironmentFault, SandboxDied, WoodshedError, boundary
+from woodshed.errors import Cause, EnvironmentFault, ModelRateLimited, SandboxDied, WoodshedError, boundary
 from woodshed.interfaces import (
     Acting,
     BlobSink,
@@ -34,6 +34,7 @@ from woodshed.model import (
     Valid,
     Verdict,
 )
+from woodshed.model.retry import Broken
 from woodshed.model.stepwise import combined, short_of
 from woodshed.verify.live import begin_step, captured, ready
 from woodshed.verify.stepping import begins, unbegun
@@ -62,6 +63,15 @@ class _Progress:
     stop: StopReason = StopReason.ERROR
     usage: Usage = field(default_factory=Usage)
     stages_s: dict[str, float] = field(default_factory=dict)
+    broke_at: str | None = None
+
+    def outcome(self, verdict: Verdict, fault: WoodshedError | None = None) -> Outcome:
+        """The facts, with what they came to."""
+        broke = None
+        if fault is not None and isinstance(verdict, Invalid):
+            asked = fault.retry_after_s if isinstance(fault, ModelRateLimited) else None
+            broke = Broken(cause=verdict.cause, stage=self.broke_at, retryable=fault.retryable, asked_s=asked or 0.0)
+        return Outcome(verdict=verdict, stop=self.stop, usage=self.usage, stages_s=self.stages_s, broke=broke)
 
 
 async def run_attempt(task: Task, agent: Agent, parts: Parts, *, seed: int) -> Outcome:
@@ -72,6 +82,7 @@ async def run_attempt(task: Task, agent: Agent, parts: Parts, *, seed: int) -> O
     runs any more, is cleared away while the verifier works in its own; both are gone when this returns.
     """
     progress, task = _Progress(), task.lent(os.environ)
+    broken: WoodshedError | None = None
     try:
         async with _opened(task, agent, parts, progress) as sandbox, parts.slots:
             if task.steps:
@@ -82,22 +93,23 @@ async def run_attempt(task: Task, agent: Agent, parts: Parts, *, seed: int) -> O
                 verdict = await _verify(task, changes, parts, progress)
                 await clearing
     except WoodshedError as fault:
-        verdict = _invalid(fault, parts.emit)
+        verdict, broken = _invalid(fault, parts.emit), fault
     parts.emit(EventKind.VERDICT, verdict.to_json())
-    return Outcome(verdict=verdict, stop=progress.stop, usage=progress.usage, stages_s=progress.stages_s)
+    return progress.outcome(verdict, broken)
 
 
 async def judge_end_state(task: Task, changes: ChangeSet, parts: Parts) -> Outcome:
     """The Outcome of an end state that nobody acted: ``changes`` are judged as captured ones are. Raises as little."""
-    progress = _Progress(stop=StopReason.FINISHED)
+    progress, task = _Progress(stop=StopReason.FINISHED), task.lent(os.environ)
+    broken: WoodshedError | None = None
     parts.emit(EventKind.CHANGES, changes.to_json())
     try:
         async with parts.slots:
             verdict = await _verify(task, changes, parts, progress)
     except WoodshedError as fault:
-        verdict = _invalid(fault, parts.emit)
+        verdict, broken = _invalid(fault, parts.emit), fault
     parts.emit(EventKind.VERDICT, verdict.to_json())
-    return Outcome(verdict=verdict, stop=progress.stop, usage=progress.usage, stages_s=progress.stages_s)
+    return progress.outcome(verdict, broken)
 
 
 async def _act(
@@ -185,6 +197,9 @@ def _stage(name: str, emit: Emit, progress: _Progress) -> Iterator[None]:
     started, cpu = time.perf_counter(), time.process_time()
     try:
         yield
+    except WoodshedError:
+        progress.broke_at = progress.broke_at or name
+        raise
     finally:
         seconds = time.perf_counter() - started
         progress.stages_s[name] = progress.stages_s.get(name, 0.0) + seconds

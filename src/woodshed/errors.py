@@ -17,7 +17,8 @@
     ├── HarnessFault              harness            our loop, or an external agent's wrapper, broke
     ├── VerifierFault             verifier           the verifier broke without the agent's doing
     ├── StoreFault                environment        the record could not be written
-    └── Cancelled                 cancelled          someone asked for the end
+    ├── Cancelled                 cancelled          someone asked for the end
+    └── Paused                    cause None         a run stopped itself, and says why; it can be resumed
 
 ``retryable`` and ``gradable`` are attributes of the class and false unless stated. An exception that is not one of
 these is attributed by the :func:`boundary` it crosses; an unknown failure never gives a reward.
@@ -146,6 +147,10 @@ class Cancelled(WoodshedError):
     """Someone asked for the end; the attempt has no verdict of its own."""
 
     cause = Cause.CANCELLED
+
+
+class Paused(WoodshedError):
+    """A run begins nothing more, for the reason in the message. What was done is kept, and it can be resumed."""
 
 
 _FAULTS: dict[Cause, type[WoodshedError]] = {

@@ -19,7 +19,7 @@ from woodshed.cli.output import Json, emit_json, err, note, number, out, percent
 from woodshed.errors import UsageError, WoodshedError
 from woodshed.model import AgentLimits, Run, RunSpec, Sampling, Task
 from woodshed.services import agents as agent_service
-from woodshed.services import boxes, report, rulesets, runs
+from woodshed.services import boxes, declared, report, rulesets, runs
 from woodshed.services.home import Home, opened
 from woodshed.services.runs import Tally
 
@@ -43,6 +43,7 @@ KeyVariable = Annotated[str | None, typer.Option("--model-key", metavar="VARIABL
 Verifier = Annotated[str, typer.Option(help="fresh, or poisoned: a second run whose secretly broken tests must fail.")]
 Policy = Annotated[Path | None, typer.Option(metavar="FILE", help="TOML file of the agents' policy; docs/policy.md.")]
 Rules = Annotated[Path | None, typer.Option(metavar="FILE", help="TOML file of reward rules; docs/rewards.md.")]
+Retry = Annotated[Path | None, typer.Option(metavar="FILE", help="TOML file of retry rules; docs/retries.md.")]
 Strict = Annotated[bool, typer.Option("--strict", help="Refuse tasks without a current calibration, or in quarantine.")]
 Quarantined = Annotated[bool, typer.Option("--quarantined", help="Run tasks in quarantine, too.")]
 Dialect = Annotated[str, typer.Option(help="auto, tools or text: how tool calls are written.")]
@@ -68,6 +69,7 @@ def run(
     dialect: Dialect = "auto",
     policy: Policy = None,
     rules: Rules = None,
+    retry: Retry = None,
     verifier: Verifier = "fresh",
     strict: Strict = False,
     quarantined: Quarantined = False,
@@ -98,6 +100,7 @@ def run(
             engine=engine or settings.setting("engine"),
             verifier=verifier,
             rules=rulesets.load(rules) if rules else None,
+            retry=declared.load_retry(retry) if retry else None,
             strict=strict,
             quarantined=quarantined,
             tell=note,

@@ -62,12 +62,16 @@ def _list(rows: list[dict[str, Any]], json: bool) -> None:
         ("run", "state", "agents", "#tasks", "#attempts", "#done", "created"),
         (
             (
-                row["run"], row["state"], ", ".join(row["agents"]), str(row["tasks"]), str(row["attempts"]),
+                row["run"], _state(row), ", ".join(row["agents"]), str(row["tasks"]), str(row["attempts"]),
                 str(row["done"]), row["created_at"],
             )
             for row in rows
         ),
     )  # fmt: skip
+
+
+def _state(row: dict[str, Any]) -> str:
+    return f"{row['state']}: {row['reason']}" if row["reason"] else str(row["state"])
 
 
 def _verdict(row: dict[str, Any]) -> str:

@@ -23,6 +23,7 @@ import logging
 import sqlite3
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextvars import Context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -104,6 +105,10 @@ class Durable:
         """
         await self._there(self._queue.join())
         return dict(self._faults)
+
+    def halt(self) -> None:
+        """Begin nothing more of what is submitted; what runs goes on to its end."""
+        self._cancelled = True
 
     async def cancel(self) -> None:
         """Begin nothing more, cancel what runs, and return when it has cleaned up. Unfinished attempts stay open."""
@@ -207,8 +212,12 @@ class Durable:
         await handle.get_result()
 
     async def body(self, attempt: str) -> str:
-        """The workflow's body: one execution, on the main loop. Says how it ended."""
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._run(attempt), self._main))
+        """The workflow's body: one execution, on the main loop. Says how it ended.
+
+        In a context of its own: what it submits, and tasks it leaves behind, are no part of this workflow.
+        """
+        ended = Context().run(asyncio.run_coroutine_threadsafe, self._run(attempt), self._main)
+        return await asyncio.wrap_future(ended)
 
     async def _run(self, attempt: str) -> str:
         """One execution, in its own task so that it can be cancelled."""

@@ -10,6 +10,7 @@ from pydantic import Field
 from woodshed.model.agent import Agent
 from woodshed.model.calibration import CheckSpec
 from woodshed.model.record import Record
+from woodshed.model.retry import Broken, RetryRules
 from woodshed.model.rules import RuleSet
 from woodshed.model.verdict import Verdict
 
@@ -53,12 +54,16 @@ class Usage(Record):
 
 
 class Outcome(Record):
-    """What one execution came to. ``stages_s`` is wall seconds by stage: prepare, act, capture, verify, close."""
+    """What one execution came to. ``stages_s`` is wall seconds by stage: prepare, act, capture, verify, close.
+
+    ``broke`` is the fault of ours behind an invalid verdict, and where it struck.
+    """
 
     verdict: Verdict
     stop: StopReason
     usage: Usage = Usage()
     stages_s: dict[str, float] = {}
+    broke: Broken | None = None
 
 
 class Attempt(Record):
@@ -91,17 +96,18 @@ class RunSpec(Record):
     seed: int = 0
     engine: str = "native"
     verifier: str = "fresh"
-    retries: int = Field(default=0, ge=0, description="further executions of an attempt that broke by no one's doing")
+    retry: RetryRules = RetryRules()
     rules: RuleSet | None = Field(default=None, description="reward rules, in the place of any task's own")
     check: CheckSpec | None = Field(default=None, description="given: the run is a calibration of its tasks")
 
 
 class RunState(StrEnum):
-    """Life of a run. INTERRUPTED runs can be resumed."""
+    """Life of a run. INTERRUPTED and PAUSED runs can be resumed; a paused one was stopped for a reason it knows."""
 
     RUNNING = "running"
     FINISHED = "finished"
     INTERRUPTED = "interrupted"
+    PAUSED = "paused"
 
 
 class Run(Record):
@@ -112,5 +118,6 @@ class Run(Record):
     spec: RunSpec
     state: RunState = RunState.RUNNING
     executor: str | None = None
+    reason: str | None = Field(default=None, description="why it is paused")
     created_at: datetime
     finished_at: datetime | None = None

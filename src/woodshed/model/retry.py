@@ -85,19 +85,29 @@ class Broken(Record):
     asked_s: float = Field(default=0.0, ge=0, description="the other side's Retry-After")
 
 
+class BreakerRule(Record):
+    """A run is paused when fewer than ``valid_rate`` of its last ``over`` executions were valid."""
+
+    valid_rate: float = Field(default=0.2, ge=0, le=1)
+    over: int = Field(default=20, ge=1, le=10_000)
+
+
 class RetryRules(Record):
     """The table of a run. The first rule that matches a fault decides; a fault that none matches is final.
 
-    ``infrastructure`` and ``model`` bound the retries of one attempt by who pays, whatever the rules allow.
+    ``infrastructure`` and ``model`` bound the retries of one attempt by who pays, whatever the rules allow. By default
+    a model's fault is tried again once only: the gateway has tried each call several times by then. Without a
+    ``breaker`` a run goes on whatever breaks.
     """
 
     version: int = 1
     retry: tuple[RetryRule, ...] = (
-        RetryRule(cause=Cause.MODEL_API, max=4, backoff_s=2.0, longest_s=120.0),
-        RetryRule(max=2),
+        RetryRule(cause=Cause.MODEL_API, max=1, backoff_s=2.0, longest_s=120.0),
+        RetryRule(max=2, backoff_s=0.5),
     )
     infrastructure: int = Field(default=3, ge=0, le=100)
     model: int = Field(default=5, ge=0, le=100)
+    breaker: BreakerRule | None = BreakerRule()
 
     def wait_s(self, past: Sequence[Broken], chance: float) -> float | None:
         """Seconds until the next execution after the faults ``past`` (oldest first); None: the last one stands."""
@@ -117,13 +127,6 @@ class RetryRules(Record):
 
     def _rule(self, fault: Broken) -> RetryRule | None:
         return next((rule for rule in self.retry if rule.matches(fault.cause, fault.stage)), None)
-
-
-class BreakerRule(Record):
-    """A run is paused when fewer than ``valid_rate`` of its last ``over`` executions were valid."""
-
-    valid_rate: float = Field(default=0.5, ge=0, le=1)
-    over: int = Field(default=20, ge=1, le=10_000)
 
 
 class Breaker:

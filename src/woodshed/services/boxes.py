@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -10,28 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from woodshed import plugins, settings
-from woodshed.errors import Cause, UsageError, boundary
+from woodshed.errors import Cause, boundary
 from woodshed.interfaces import ExecResult, Governed, Sandbox, Stream
 from woodshed.model import EnvironmentSpec, SandboxPolicy
-
-MAX_POLICY_BYTES = 1_000_000
+from woodshed.services.declared import read_toml
 
 
 def load_policy(file: Path) -> SandboxPolicy:
     """The policy that a TOML file declares. Raises UsageError naming file, field and remedy."""
-    try:
-        with file.open("rb") as opened:
-            data = opened.read(MAX_POLICY_BYTES + 1)
-    except OSError as error:
-        raise UsageError(f"cannot be read: {error.strerror}", file=file, remedy="Check the path.") from None
-    if len(data) > MAX_POLICY_BYTES:
-        raise UsageError(f"larger than {MAX_POLICY_BYTES} bytes", file=file, remedy="docs/policy.md shows an example.")
-    try:
-        declared = tomllib.loads(data.decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError(f"broken TOML: {error or 'nested too deep'}", file=file,
-                         remedy="Mend the line it names; docs/policy.md shows an example.") from None
-    return SandboxPolicy.parse(declared, file=file)
+    return SandboxPolicy.parse(read_toml(file, "docs/policy.md"), file=file)
 
 
 @asynccontextmanager

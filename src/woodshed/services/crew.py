@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -13,9 +14,10 @@ from woodshed import plugins, settings
 from woodshed.attempt import Parts, judge_end_state, run_attempt
 from woodshed.engine.durable import Durable
 from woodshed.engine.lease import Lease, claim
-from woodshed.errors import Cause
+from woodshed.errors import Cause, Paused
 from woodshed.interfaces import Harness, ModelClient, SandboxEngine, Verifier
 from woodshed.model import Agent, Attempt, ChangeSet, EventKind, Invalid, Outcome, Run, StopReason, Task
+from woodshed.model.retry import Breaker
 from woodshed.services.grading import Grading
 from woodshed.services.home import Home
 from woodshed.store.eventlog import EventLog
@@ -62,6 +64,10 @@ class Crew:
         # The durable engine begins one more than may act: its sandbox opens, and records are written, beside them.
         self._slots = asyncio.Semaphore(run.spec.concurrency)
         self._attempts: dict[str, Attempt] = {}
+        self._later: set[asyncio.Task[None]] = set()
+        self._chance = random.Random()  # noqa: S311 (spreads retries; nothing secret)
+        self._breaker = Breaker(run.spec.retry.breaker) if run.spec.retry.breaker is not None else None
+        self._paused: str | None = None
         self._finished: Finished = lambda outcome: None
         self.given: Callable[[Attempt], EndState | None] = lambda attempt: None
         """Asked of every attempt: an end state is judged in the place of what its agent would do."""
@@ -102,6 +108,9 @@ class Crew:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        for later in self._later:
+            later.cancel()
+        await asyncio.gather(*self._later, return_exceptions=True)
         await self._stack.aclose()
 
     async def _reach_models(self) -> None:
@@ -121,26 +130,68 @@ class Crew:
         claim(self._home.store, self._run.id, self._lease, self._home.path)
 
     async def work(self, attempts: Sequence[Attempt], finished: Finished) -> None:
-        """Execute the attempts durably; ``finished`` hears of each outcome that counts. Returns when all are done."""
+        """Execute the attempts durably; ``finished`` hears of each outcome that counts. Returns when all are done.
+
+        What broke and may be tried again waits outside, without a slot. Raises Paused when most executions break.
+        """
         self._finished = finished
         self._attempts = {attempt.id: attempt for attempt in attempts}
         await self._durable.submit(self._run.id, list(self._attempts))
-        faults = await self._durable.wait()
-        for fault in faults.values():
-            raise fault
+        while self._attempts:
+            for fault in (await self._durable.wait()).values():
+                raise fault
+            if self._paused is not None:
+                raise Paused(self._paused)
+            if self._later:
+                done, _ = await asyncio.wait(self._later, return_when=asyncio.FIRST_COMPLETED)
+                self._later -= done
+                for again in done:
+                    again.result()
 
     async def _execute(self, attempt_id: str) -> None:
-        for left in range(self._run.spec.retries, -1, -1):
-            if await self._executed(self._attempts[attempt_id], last=not left):
-                return
-
-    async def _executed(self, attempt: Attempt, *, last: bool) -> bool:
-        """One execution; False when another one is to follow it, because it broke and that may not happen again."""
-        store = self._home.store
-        number = store.begin_execution(attempt.id, self.executor)
+        attempt = self._attempts[attempt_id]
+        number = self._home.store.begin_execution(attempt_id, self.executor)
         if number is None:
-            return True
-        log = EventLog(store, attempt.id, number)
+            del self._attempts[attempt_id]
+            return
+        log = EventLog(self._home.store, attempt_id, number)
+        outcome = await self._executed(attempt, log)
+        self._watch(outcome)
+        wait_s = self._again_in(attempt, outcome)
+        if wait_s is not None:
+            log.emit(EventKind.STATE, {"state": "to_be_retried", "in_s": round(wait_s, 3)})
+            await asyncio.to_thread(log.set_aside, outcome)
+            self._later.add(asyncio.create_task(self._resubmit(attempt_id, wait_s)))
+            return
+        if await asyncio.to_thread(log.finish, outcome):
+            self._finished(outcome)
+        del self._attempts[attempt_id]
+
+    async def _resubmit(self, attempt_id: str, wait_s: float) -> None:
+        await asyncio.sleep(wait_s)
+        await self._durable.submit(self._run.id, [attempt_id])
+
+    def _again_in(self, attempt: Attempt, outcome: Outcome) -> float | None:
+        """Seconds until the next execution of an attempt that just broke; None where its outcome counts."""
+        if outcome.broke is None or not outcome.broke.retryable:
+            return None
+        past = [
+            execution.outcome.broke for execution in self._home.store.executions(attempt.id)
+            if execution.outcome is not None and execution.outcome.broke is not None
+        ]
+        return self._run.spec.retry.wait_s([*past, outcome.broke], self._chance.random())
+
+    def _watch(self, outcome: Outcome) -> None:
+        """Pause the run when most of what it does breaks."""
+        reason = self._breaker.add(outcome.verdict) if self._breaker is not None else None
+        if reason is not None and self._paused is None:
+            self._paused = reason
+            self._durable.halt()
+            for later in self._later:
+                later.cancel()
+
+    async def _executed(self, attempt: Attempt, log: EventLog) -> Outcome:
+        """One execution's outcome; cut off, it is set aside as evidence."""
         agent = self._agents[attempt.agent]
         grader = None if self._run.spec.check else self._grading.grader(self._tasks[attempt.task], log.emit)
         parts = Parts(
@@ -154,16 +205,10 @@ class Crew:
             grader=grader,
         )
         try:
-            outcome = await self._outcome(attempt, agent, parts)
+            return await self._outcome(attempt, agent, parts)
         except asyncio.CancelledError:
             log.set_aside(_INTERRUPTED)
             raise
-        if not last and isinstance(outcome.verdict, Invalid) and outcome.verdict.retryable:
-            await asyncio.to_thread(log.set_aside, outcome)
-            return False
-        if await asyncio.to_thread(log.finish, outcome):
-            self._finished(outcome)
-        return True
 
     async def _outcome(self, attempt: Attempt, agent: Agent, parts: Parts) -> Outcome:
         end = self.given(attempt)

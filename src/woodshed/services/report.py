@@ -50,6 +50,7 @@ def listing(home: Home) -> list[dict[str, Any]]:
             {
                 "run": run.id,
                 "state": run.state.value,
+                "reason": run.reason,
                 "agents": [agent.name for agent in run.spec.agents],
                 "tasks": len(run.spec.tasks),
                 "attempts": len(mine),

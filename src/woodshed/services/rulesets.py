@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,28 +10,17 @@ from woodshed import plugins
 from woodshed.errors import UsageError
 from woodshed.model import Task
 from woodshed.model.rules import PluginRule, RuleSet, rule_set
+from woodshed.services.declared import read_toml
 
 if TYPE_CHECKING:
     from woodshed.verify.rules import Plugin
 
-MAX_BYTES = 1_000_000
 _EXAMPLE = "docs/rewards.md shows an example."
 
 
 def load(file: Path) -> RuleSet:
     """The rules that a TOML file declares in ``[[rules]]`` tables. Raises UsageError naming file, field and remedy."""
-    try:
-        with file.open("rb") as opened:
-            data = opened.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise UsageError(f"cannot be read: {error.strerror}", file=file, remedy="Check the path.") from None
-    if len(data) > MAX_BYTES:
-        raise UsageError(f"larger than {MAX_BYTES} bytes", file=file, remedy=_EXAMPLE)
-    try:
-        declared = tomllib.loads(data.decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError(f"broken TOML: {error or 'nested too deep'}", file=file,
-                         remedy=f"Mend the line it names; {_EXAMPLE}") from None
+    declared = read_toml(file, "docs/rewards.md")
     if declared.pop("version", 1) != 1:
         raise UsageError("a newer version of rules", file=file, field="version", remedy="Update Woodshed, or write 1.")
     if unknown := next((key for key in declared if key != "rules"), None):

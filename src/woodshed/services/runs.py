@@ -12,7 +12,7 @@ from pathlib import Path
 
 from woodshed import plugins, settings
 from woodshed.engine.lease import owner, refuse_living
-from woodshed.errors import StoreFault, UsageError
+from woodshed.errors import Paused, StoreFault, UsageError
 from woodshed.model import (
     Agent,
     Attempt,
@@ -27,6 +27,7 @@ from woodshed.model import (
     Valid,
 )
 from woodshed.model.event import now
+from woodshed.model.retry import RetryRules
 from woodshed.model.rules import RuleSet
 from woodshed.services import rulesets
 from woodshed.services.calibration.standing import admitted
@@ -75,6 +76,7 @@ def plan(
     engine: str,
     verifier: str = "fresh",
     rules: RuleSet | None = None,
+    retry: RetryRules | None = None,
     strict: bool = False,
     quarantined: bool = False,
     tell: Callable[[str], None] = lambda sentence: None,
@@ -97,6 +99,7 @@ def plan(
         engine=engine,
         verifier=verifier,
         rules=rules,
+        retry=retry or RetryRules(),
     )
     _check_policies(spec, tasks, tell)
     rulesets.check(rules, tasks, tell)
@@ -209,6 +212,9 @@ async def drive(home: Home, run: Run, crew: Crew, progress: Progress, further: F
             tally.total += len(more)
             progress(tally)
             await crew.work(more, finished)
+    except Paused as paused:
+        home.store.set_run_state(run.id, RunState.PAUSED, str(paused))
+        raise
     except BaseException:
         with suppress(StoreFault):  # where the store is what failed, its own error is the one to tell
             home.store.set_run_state(run.id, RunState.INTERRUPTED)

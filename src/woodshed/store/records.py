@@ -125,10 +125,11 @@ class Store:
         with self._read("listing runs") as connection:
             return [_run(row) for row in connection.execute(query).mappings()]
 
-    def set_run_state(self, run_id: str, state: RunState) -> None:
-        """Record where the run stands; FINISHED also records when. Setting it twice changes nothing."""
+    def set_run_state(self, run_id: str, state: RunState, reason: str | None = None) -> None:
+        """Record where the run stands, and why; FINISHED also records when. Setting it twice changes nothing."""
         at = stamp(now()) if state is RunState.FINISHED else None
-        values = {"state": state.value, "finished_at": sa.func.coalesce(runs.c.finished_at, at) if at else None}
+        finished = sa.func.coalesce(runs.c.finished_at, at) if at else None
+        values = {"state": state.value, "reason": reason, "finished_at": finished}
         with self._write("recording the run's state") as connection:
             connection.execute(sa.update(runs).where(runs.c.id == run_id).values(values))
 
@@ -143,7 +144,7 @@ class Store:
             owned = connection.execute(
                 sa.update(runs)
                 .where(runs.c.id == run_id, runs.c.executor.is_not_distinct_from(expected))
-                .values(executor=executor, state=RunState.RUNNING.value, finished_at=None)
+                .values(executor=executor, state=RunState.RUNNING.value, reason=None, finished_at=None)
             ).rowcount
             if not owned:
                 return False

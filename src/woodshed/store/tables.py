@@ -21,7 +21,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-HEAD = "0003"
+HEAD = "0004"
 """The migration that these tables agree with."""
 
 metadata = MetaData(
@@ -43,6 +43,7 @@ runs = Table(
     Column("executor", String(64)),
     Column("created_at", String(32), nullable=False),
     Column("finished_at", String(32)),
+    Column("reason", Text),
     Index("ix_runs_created_at", "created_at"),
 )
 

@@ -27,6 +27,7 @@ from woodshed.model import (
     VerifierSpec,
 )
 from woodshed.model.event import now
+from woodshed.model.retry import RetryRule, RetryRules
 from woodshed.services import runs
 from woodshed.services.calibration import evidence, variants
 from woodshed.services.calibration.tree import Ends, start_tree
@@ -37,16 +38,17 @@ from woodshed.verify.run import Case
 
 NOP, ORACLE, VARIANT = "nop", "oracle", "variant"
 VERIFIER = "calibrating"
-RETRIES = 2
+RETRY = RetryRules(retry=(RetryRule(max=2, backoff_s=0.0),), breaker=None)
 _TIMES, _LEAST_S = 10.0, 2.0
 """A variant's tests get this many times as long as the reference's took, and so many seconds more: a mutant that never
 ends is failed then, and not after the whole of the declared time."""
 _REPEATING_S = 15.0
 """Further repeats of a doubtful task may take this long, in all."""
 _CHANCE = re.compile(
-    rb"^\s*(?:import|from)\s+(?:random|time|threading|asyncio|secrets|uuid|multiprocessing|datetime|concurrent|socket)\b|"
-    rb"urandom|Math\.random|Date\.now|new Date\(|setTimeout|\$RANDOM|\bsleep\s|\bdate\s+\+",
-    re.MULTILINE,
+    rb"^\s*(?:import|from)\s+(?:threading|asyncio|secrets|uuid|multiprocessing|datetime|concurrent|socket)\b|"
+    rb"random|urandom|time\.\w*(?:time|sleep|monotonic|counter)\w*\(|getpid|Date\.now|new Date\(\)|setTimeout|"
+    rb"\bsleep\s|\bdate\s+\+",
+    re.MULTILINE | re.IGNORECASE,
 )
 
 
@@ -68,7 +70,7 @@ def plan(tasks: Sequence[Task], check: CheckSpec, *, concurrency: int, seed: int
         seed=seed,
         engine=engine,
         verifier=VERIFIER,
-        retries=RETRIES,
+        retry=RETRY,
         check=check,
     )
 
@@ -158,16 +160,18 @@ class _Check:
             async with start_tree(task, self.crew.engine) as tree:
                 ends: Ends | None = None
                 made: list[variants.Variation] = []
-                if reference is not None:
+                if reference is not None and not task.steps:
                     changes = evidence.changes(self.home, reference)
                     case = Case(task, self.home.blobs, self.crew.engine, lambda kind, data: None)
                     ends = await variants.reference_ends(task, changes, tree, case)
                     if asked:
                         made = list(variants.variations(task, ends, seed=self.run.spec.seed,
                                                         at_most=self.spec.variants))
-                return variants.Findings(leaks=variants.leaks(task, tree, ends), variations=tuple(made))
+                unexplored = "no variants: a task of several steps has no single end state" if task.steps else ""
+                return variants.Findings(leaks=variants.leaks(task, tree, ends), variations=tuple(made),
+                                         unexplored=unexplored)
         except WoodshedError as error:
-            return variants.Findings(unexplored=str(error))
+            return variants.Findings(unexplored=f"neither leaks nor variants were looked for: {error}")
 
     def _repeats(self, task: Task, made: Sequence[Attempt]) -> range:
         """Indices of further attempts by the reference, where its repeats might still disagree."""

@@ -1,0 +1,39 @@
+"""TOML files that a user wrote beside the command: policies, reward rules, retry rules. One way to read them."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from woodshed.errors import UsageError
+from woodshed.model.retry import RetryRules
+
+MAX_BYTES = 1_000_000
+
+
+def read_toml(file: Path, page: str) -> dict[str, Any]:
+    """The tables of ``file``; ``page`` is the page of the docs that shows one. Raises UsageError naming the remedy."""
+    try:
+        with file.open("rb") as opened:
+            data = opened.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise UsageError(f"cannot be read: {error.strerror}", file=file, remedy="Check the path.") from None
+    if len(data) > MAX_BYTES:
+        raise UsageError(f"larger than {MAX_BYTES} bytes", file=file, remedy=f"{page} shows an example.")
+    try:
+        return tomllib.loads(data.decode())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UsageError(f"broken TOML: {error or 'nested too deep'}", file=file,
+                         remedy=f"Mend the line it names; {page} shows an example.") from None
+
+
+def load_retry(file: Path) -> RetryRules:
+    """The retry rules of a file: ``[[retry]]`` tables, budgets, a ``[breaker]``. Raises UsageError.
+
+    ``breaker = false`` says that the run is never paused.
+    """
+    tables = read_toml(file, "docs/retries.md")
+    if tables.get("breaker") is False:
+        tables["breaker"] = None
+    return RetryRules.parse(tables, file=file)
