@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from alembic import command
 
 from pgserver import postgresql_server, postgresql_url  # noqa: F401  fixtures, found by name
 from rulekit import rules, seen, verdict
@@ -15,7 +16,7 @@ from woodshed.model.event import now
 from woodshed.model.grade import Regrade, Regraded
 from woodshed.store import Store
 from woodshed.store.ids import new_regrade_id
-from woodshed.store.opening import open_engine
+from woodshed.store.opening import alembic_config, open_engine
 from woodshed.verify.rules import graded
 
 RULES = rules({"kind": "tests"}, {"kind": "patch_size"}, {"kind": "check", "command": "true", "measure": "number"})
@@ -54,3 +55,16 @@ def test_a_regrade_is_read_back_as_written_and_cannot_be_changed(url: str, tmp_p
         with pytest.raises(sa.exc.DBAPIError, match="append-only"), engine.begin() as connection:
             connection.execute(sa.text(statement))
     engine.dispose()
+
+
+def test_a_store_from_before_regrades_gets_their_tables_and_keeps_its_runs(tmp_path: Path) -> None:
+    """A database of the first schema is migrated when it is opened."""
+    engine = sa.create_engine(f"sqlite:///{tmp_path}/woodshed.db")
+    with engine.begin() as connection:
+        command.upgrade(alembic_config(connection), "0001")
+        connection.execute(sa.text("INSERT INTO runs (id, project, spec, state, created_at) VALUES ('r-1', 'default', "
+                                   "'{\"tasks\": [\"/t\"], \"agents\": []}', 'finished', '2026-11-30T00:00:00+00:00')"))
+    engine.dispose()
+    with Store(None, tmp_path) as store:
+        assert store.run("r-1").spec.rules is None
+        assert store.regrades("r-1") == []
