@@ -220,3 +220,44 @@ def test_more_than_a_window_is_refused() -> None:
         with pytest.raises(Broken):
             near.relay.feed(frame * 64)
         os.close(reading)
+
+
+def test_a_terminal_takes_the_place_of_a_channel() -> None:
+    """What is typed at the one end reaches the terminal, what it shows comes back, and so does its end."""
+    with _sides() as (near, far):
+        ours, theirs = socket.socketpair()
+        near.relay.send(b'{"id":5}', [theirs.fileno()], asks=True)
+        theirs.close()
+        _exchange(near, far)
+        _, fds = _take(far)
+        master, slave = os.openpty()
+        far.relay.graft(5, master)
+        for fd in fds:
+            os.close(fd)
+        assert os.isatty(far.relay.grafted(5))
+        ours.send(b"typed\n")
+        _exchange(near, far)
+        assert os.read(slave, 100) == b"typed\n"
+        os.write(slave, b"shown\n")
+        far.relay.send(b'{"id":5,"exit":0}', [], asks=False)
+        _exchange(near, far)
+        assert _take(near)[0]["exit"] == 0
+        assert ours.recv(100) == b"typed\r\nshown\r\n"
+        os.close(slave)
+        _exchange(near, far)
+        assert ours.recv(100) == b""
+        ours.close()
+        _exchange(near, far)
+        assert not far.relay.flows
+        assert far.relay.grafted(5) == -1
+
+
+def test_a_terminal_without_a_channel_is_closed() -> None:
+    """Where no two-way channel came along there is no terminal, and nothing stays open."""
+    with _sides() as (_, far):
+        master, slave = os.openpty()
+        with pytest.raises(OSError, match="no channel"):
+            far.relay.graft(9, master)
+        with pytest.raises(OSError, match="Bad file"):
+            os.fstat(master)
+        os.close(slave)

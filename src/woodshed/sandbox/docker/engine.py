@@ -26,7 +26,7 @@ _ROOTS = "localhost/woodshed/root"
 _KEPT = "localhost/woodshed/setup"
 _HOME, _INSTANCE = "woodshed.home", "woodshed.instance"
 """Labels: whose container it is, so that what a killed engine left is found."""
-_CAPABILITIES: frozenset[Capability] = frozenset({"users", "memory", "cpus", "disk", "freeze", "watch"})
+_CAPABILITIES: frozenset[Capability] = frozenset({"users", "memory", "cpus", "disk", "freeze", "watch", "pty"})
 _KEPT_CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "NET_BIND_SERVICE",
                       "SETPCAP")
 """Of native/inside/confine.py, with what PID 1 needs to drop them from others."""

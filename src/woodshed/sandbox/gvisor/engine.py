@@ -28,7 +28,7 @@ from woodshed.sandbox.remote.engine import Container, RemoteEngine
 from woodshed.sandbox.remote.road import Pipes
 from woodshed.settings import setting
 
-_CAPABILITIES: frozenset[Capability] = frozenset({"users", "disk", "freeze"})
+_CAPABILITIES: frozenset[Capability] = frozenset({"users", "disk", "freeze", "pty"})
 _LAUNCH = """set -e
 while [ "$1" != -- ]; do echo $$ > "$1/cgroup.procs"; shift; done; shift
 mount -t overlay woodshed -o "$1" "$2"; shift 2

@@ -15,6 +15,7 @@ from woodshed.sandbox.native.transfer import Transfer
 from woodshed.sandbox.remote.changes import Changes
 from woodshed.sandbox.remote.minding import Minder
 from woodshed.sandbox.remote.road import Road
+from woodshed.sandbox.remote.terminal import open_terminal
 
 
 class RemoteSandbox:
@@ -59,8 +60,8 @@ class RemoteSandbox:
         self, command: str | Sequence[str] = (), *, rows: int = 24, columns: int = 80, cwd: str | None = None,
         env: Mapping[str, str] | None = None, user: int | None = None,
     ) -> Terminal:
-        """Raises Unsupported."""
-        raise self._unsupported("pty")
+        """Start a command on a terminal. See :meth:`woodshed.interfaces.Sandbox.pty`."""
+        return await open_terminal(self._commands, command, (rows, columns), cwd, env, user)
 
     async def session(
         self, *, cwd: str | None = None, env: Mapping[str, str] | None = None, user: int | None = None

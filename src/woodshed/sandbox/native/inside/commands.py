@@ -115,10 +115,17 @@ class Commands:
 
     def _pty(self, message: wire.Message, fds: list[int]) -> None:
         """Like exec, on a terminal made in the box's own devpts; the answer carries its master side."""
+        master = self.open_terminal(message)
+        try:
+            wire.send(self.channel, {"id": message["id"], "started": self.leaders[message["id"]]}, [master])
+        finally:
+            os.close(master)
+
+    def open_terminal(self, message: wire.Message) -> int:
+        """Start the command on a terminal of its own; the master side, the caller's. Raises OSError."""
         master, slave = os.openpty()
         try:
-            # struct winsize (include/uapi/asm-generic/termios.h); the two last are pixels
-            fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("4H", message["rows"], message["columns"], 0, 0))
+            set_size(slave, message["rows"], message["columns"])
             if message["user"]:
                 os.fchown(slave, message["user"], -1)
             self._mark_next(message)
@@ -127,10 +134,12 @@ class Commands:
                 os.close(master)
                 _become(message, [slave, slave, slave], self.groups, self.marks, terminal=True)
             self.started(pid, message["id"])
-            wire.send(self.channel, {"id": message["id"], "started": pid}, [master])
+        except BaseException:
+            os.close(master)
+            raise
         finally:
             os.close(slave)
-            os.close(master)
+        return master
 
     def _send_signal(self, message: wire.Message, fds: list[int]) -> None:
         """Signal the process group of the command ``target``, or with ``alone`` itself; nothing where it has ended."""
@@ -206,6 +215,11 @@ class Commands:
         _signal(-1)
         self.reap(0)
         wire.reply(self.channel, message, {"ok": 1})
+
+
+def set_size(fd: int, rows: int, columns: int) -> None:
+    """The window of a terminal: struct winsize (include/uapi/asm-generic/termios.h), of which two are pixels."""
+    fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("4H", rows, columns, 0, 0))
 
 
 def _signal(pid: int, number: int = signal.SIGKILL) -> None:

@@ -121,6 +121,24 @@ class Relay:
         self._add(_Flow(number, owner, own, kind))
         return _ENTRY.pack(kind, number, 0)
 
+    def graft(self, owner: int, fd: int) -> None:
+        """The two-way channel that came with the message ``owner`` is ``fd`` from now on, which is ours then."""
+        flow = next((flow for flow in self.flows.values() if flow.owner == owner and flow.reads and flow.writes), None)
+        if flow is None:
+            os.close(fd)
+            raise OSError(errno.EBADF, "no channel came with it")
+        if flow.watched:
+            self._watch(flow.fd, 0)
+        del self.by_fd[flow.fd]
+        os.close(flow.fd)
+        os.set_blocking(fd, False)
+        flow.fd, flow.watched = fd, 0
+        self._add(flow)
+
+    def grafted(self, owner: int) -> int:
+        """What :meth:`graft` put there; -1 where it is closed."""
+        return next((flow.fd for flow in self.flows.values() if flow.owner == owner), -1)
+
     def _add(self, flow: _Flow) -> None:
         self.flows[flow.number], self.by_fd[flow.fd] = flow, flow
         self._look(flow)

@@ -24,7 +24,7 @@ from typing import Any, NoReturn, cast
 from woodshed.sandbox.native.inside import confine, init, syscalls, wire
 from woodshed.sandbox.native.inside.commands import Commands
 from woodshed.sandbox.native.inside.files import Files
-from woodshed.sandbox.remote.inside import marks, resolve, state
+from woodshed.sandbox.remote.inside import marks, resolve, state, terminals
 from woodshed.sandbox.remote.inside.relay import Broken, Relay
 
 _CHUNK = 1 << 18
@@ -227,7 +227,7 @@ def _follow(road: Road, plan: dict[str, Any], poller: select.poll) -> NoReturn:
     commands = Commands(channel, [], marks.marks())
     world = state.State(channel, plan["workdir"])
     serving = init.Init(channel, commands, Files(channel), world.works)
-    serving.operations |= world.operations
+    serving.operations |= world.operations | terminals.Terminals(commands, road.relay).operations
     os.register_at_fork(after_in_child=road.close)
     for fd in (road.reading, road.writing):
         os.set_blocking(fd, False)
