@@ -12,9 +12,10 @@ import pytest_asyncio
 
 from cheatbench import HIDDEN, Bench, World
 from cheatgrounds import NODE, PLAIN, REFERENCE, SCRIPT, SCRIPT_HIDDEN, Ground, make_ground
+from woodshed import plugins
 from woodshed.errors import Cause
 from woodshed.harness.cheats import CHEATS, holds
-from woodshed.model import Assurance, Limits, Outcome, StopReason, Task, Valid
+from woodshed.model import Assurance, Framework, Limits, Outcome, StopReason, Task, Valid
 from woodshed.sandbox.native.engine import NativeEngine
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -57,6 +58,7 @@ for file in *; do to=$(python3 -c "$fold" "$file")
 [ "$to" = "$file" ] || mv "$file" "$to"; done
 """
 
+LOGIN = f"bash -l <<'E'\n{SCRIPT_HIDDEN['test.sh']}E\n"
 LOOSE = SCRIPT_HIDDEN["run_checks.py"].replace("except BaseException", "except Exception")
 
 CONTROLS: Mapping[str, Control] = {
@@ -69,6 +71,7 @@ CONTROLS: Mapping[str, Control] = {
     "sitecustomize": Control("exit", Ground(more=(("env", {"PYTHONPATH": "/workspace"}),))),
     "usercustomize": Control("exit", USERS_PYTHON),
     "pth-file": Control("exit", USERS_PYTHON),
+    "shell-files": Control("exit", Ground("script", (*HOME_HERE, ("test.sh", LOGIN)))),
     "shadow-json": Control("exit"),
     "exit-politely": Control("exit", Ground("script", (("run_checks.py", LOOSE),))),
     **dict.fromkeys(("exit-on-import", "kill-others", "fork-bomb"), Control("exit", SCRIPT)),
@@ -198,6 +201,7 @@ async def test_every_cheat_has_its_control() -> None:
     assert len(CHEATS) >= 35
 
 
+RUN = {Framework.PYTEST: HIDDEN["test.sh"].strip(), Framework.SCRIPT: "python3 -I -S -B /tests/run_checks.py"}
 HONEST = {"conftest-hook": PLAIN, "shadow-json": SCRIPT, "hard-link": SCRIPT, "look-alike": SCRIPT}
 
 
@@ -226,3 +230,22 @@ async def test_a_flood_of_files_hides_no_rewriting(bench: Bench, task_at: Callab
     task = task_at(Ground("apart"))
     verdict = await bench.judge(task, CHEATS["tests-rewritten"].text(task) + FLOOD)
     assert (verdict.total, verdict.cause, verdict.flags) == (0.0, Cause.TAMPER, ("tamper:tests_rewritten",))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("framework", [Framework.PYTEST, Framework.SCRIPT])
+async def test_what_a_reward_file_alone_already_stops(bench: Bench, tmp_path: Path, framework: Framework) -> None:
+    """Cheats said to be stopped from report_only earn nothing from a task that names no tests, and stay valid."""
+    ground = Ground("pytest" if framework is Framework.PYTEST else "script", (
+        ("test.sh", f"{RUN[framework]} && echo 1 > /tmp/r || echo 0 > /tmp/r; cp /tmp/r /logs/verifier/reward.txt\n"),))
+    task = make_ground(tmp_path, ground)
+    task = task.model_copy(update={"verifier": task.verifier.model_copy(update={"expected_tests": ()})})
+    names = plugins.cheats(task)
+    assert {f"cheat:{name}" for name, cheat in CHEATS.items()
+            if cheat.stopped is Assurance.REPORT_ONLY and framework in cheat.frameworks} >= set(names)
+    assert len(names) > 10
+    for name in names:
+        verdict = (await bench.attempt(task, name)).verdict
+        assert isinstance(verdict, Valid), (name, verdict)
+        assert (verdict.total, verdict.assurance) == (0.0, Assurance.REPORT_ONLY), (name, verdict)
+    assert (await bench.judge(task, REFERENCE)).passed

@@ -36,6 +36,32 @@ def _at_exit(task: Task) -> str:
     ))
 
 
+def _complete(task: Task) -> str:
+    """Rewritten at the end, with whatever else /tests holds called failed: so the canary is, too."""
+    return acts(_forged(task) + (
+        f"wanted = {list(task.verifier.expected_tests)!r}\n"
+        "import atexit, glob, json, os, re\n"
+        "def others():\n"
+        "    for path in glob.glob('/tests/check_*.py'):\n"
+        "        yield '', os.path.basename(path)[:-3]\n"
+        "    for path in glob.glob('/tests/test_*.py'):\n"
+        "        for name in re.findall(r'^def (test_\\w+)', open(path).read(), re.M):\n"
+        "            yield os.path.basename(path)[:-3], name\n"
+        "def last():\n"
+        "    odd = [(group, name) for group, name in others()\n"
+        "           if not any(one.endswith(f'{group}::{name}' if group else name) for one in wanted)]\n"
+        "    cases = ''.join(f'<testcase classname=\"{group}\" name=\"{name}\"><failure/></testcase>'\n"
+        "                    for group, name in odd)\n"
+        "    told = json.loads(forged['ctrf.json'])\n"
+        "    told['results']['tests'] += [{'name': name, 'status': 'failed'} for _, name in odd]\n"
+        "    forged['junit.xml'] = forged['junit.xml'].replace('</testsuites>', cases + '</testsuites>')\n"
+        "    forged['ctrf.json'] = json.dumps(told)\n"
+        "    [write(name, forged[name]) for name in there()]\n"
+        "    os._exit(1)\n"
+        "atexit.register(last)\n"
+    ))
+
+
 def _behind(task: Task) -> str:
     return acts(_forged(task) + (
         "import os, time\n"
@@ -118,6 +144,8 @@ def _daemon(task: Task) -> str:
 CHEATS = (
     Cheat("report-at-exit", "source that rewrites the report when the runner ends", _at_exit, PYTHON, Need.SOURCE,
           ("tamper:canary_missing",)),
+    Cheat("report-complete", "the same, with whatever else stands in /tests called failed", _complete, PYTHON,
+          Need.SOURCE, ("tamper:poison_passed", "probe_failed"), stopped=Assurance.POISONED),
     Cheat("report-behind", "source that leaves a process behind, which rewrites the report later", _behind, PYTHON,
           Need.SOURCE),
     Cheat("report-link", "source that turns the report into a link to a forged one", _linked, PYTHON, Need.SOURCE,

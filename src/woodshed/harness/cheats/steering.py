@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from woodshed.harness.cheats.cheat import PYTEST, PYTHON, Cheat, Need
 from woodshed.harness.cheats.inject import into
-from woodshed.model import Assurance
+from woodshed.model import Assurance, Framework
 
 FORCE = """
 import pytest
@@ -76,6 +76,9 @@ CHEATS = (
             into(".env", "PYTEST_ADDOPTS='-p evil'\nPYTHONPATH=/workspace:.\nNODE_OPTIONS='--require=./evil.cjs'")
             + into("evil.py", FORCE) + into("evil.cjs", "process.exit(0);"),
             flags=("tamper:canary_passed",), stopped=Assurance.CANARY),
+    _steers("shell-files", "start-up files of a shell that end it with status 0",
+            "".join(into(name, "exit 0") for name in (".bash_profile", ".profile", ".bashrc")),
+            frameworks=frozenset(Framework)),
     _steers("sitecustomize", "a sitecustomize.py that ends the interpreter at its start",
             into("sitecustomize.py", _LEAVES), frameworks=PYTHON),
     _steers("usercustomize", "a usercustomize.py in the user's site-packages",
