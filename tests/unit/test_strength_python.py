@@ -121,7 +121,7 @@ def test_an_operator_mutates(line: str, operator: str | None, expected: list[str
 ])
 def test_jumps_are_swapped(line: str, expected: list[str]) -> None:
     """In a loop that counts, ``break`` and ``continue`` change places."""
-    made = mutated(f"    {line}", before="    for i in a:\n      if i:\n        b(i)\n")
+    made = mutated(f"    {line}", before="    for i in a:\n      if i:\n", after="      b(i)\n")
     assert sorted(text.strip() for text in made) == expected
 
 

@@ -26,7 +26,8 @@ def variants(
     ``start`` holds the files of the workspace, ``solved`` what the reference makes of them (paths it does not name stay
     as they are; None deletes). Paths are relative to the workdir. ``examples`` are texts that whoever solves the task
     can see, such as its instruction. Where there are more, ``seed`` chooses, spread over kinds, hunks and lines; the
-    same arguments give the same list. Takes up to a second or so for long files. Never raises for any content.
+    same arguments give the same list (on one version of Python, whose compiler tells equal programs). Takes up to a
+    second or so for long files. Never raises for any content.
     """
     end: Files = {path: content for path, content in solved.items() if content is not None or path in start}
     paths = judged(start, end)
