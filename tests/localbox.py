@@ -34,8 +34,8 @@ class LocalBox:
 
     async def exec(
         self, command: str | Sequence[str], *, cwd: str | None = None, env: Mapping[str, str] | None = None,
-        user: int | None = None, timeout_s: float | None = None, stdin: bytes | None = None, stream: Stream | None = None,
-        output_bytes: int | None = None,
+        user: int | None = None, timeout_s: float | None = None, stdin: bytes | None = None,
+        stream: Stream | None = None, output_bytes: int | None = None,
     ) -> ExecResult:
         argv = ["bash", "-c", command] if isinstance(command, str) else list(command)
         argv = [str(self.host(word)) if word.startswith(("/workspace", "/solution")) else word for word in argv]
