@@ -55,7 +55,7 @@ def repository(folder: Path) -> tuple[str, str]:
     """(the commit before the fix, the one with it) of a new repository in ``folder``."""
     folder.mkdir(parents=True)
     git(folder, "init", "-q", "-b", "main")
-    commits = []
+    commits: list[str] = []
     for files in (FILES, {"src/shapes/plane.py": SOUND, "tests/test_plane.py": NEW_TESTS}):
         for name, content in files.items():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)

@@ -164,7 +164,7 @@ def test_rows_may_be_chosen_and_bad_ones_left_out(
 def test_parquet_rows_are_the_same(tmp_path: Path, known: tuple[Path, dict[str, dict[str, Any]]]) -> None:
     """A Parquet file makes the same tasks as JSONL; one that is none is refused."""
     pyarrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'woodshed[parquet]'")
-    from pyarrow import parquet
+    from pyarrow import parquet  # type: ignore[import-untyped,unused-ignore]  # ships no types
 
     folder, sound = known
     row = sound["swe-gym"]
