@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from pathlib import Path
@@ -158,3 +159,17 @@ def test_the_commands_speak_json(shed_home: Path, tmp_path: Path) -> None:
     assert done.returncode == 2
     done = woodshed("tasks", "new", tmp_path / "second", "--framework", "rust", home=shed_home)
     assert done.returncode == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("framework", list(Framework))
+def test_a_scaffold_is_sound(framework: Framework, shed_home: Path, tmp_path: Path) -> None:
+    """``tasks check`` calls every scaffold sound, with a strength of at least 0.9."""
+    if framework is Framework.NODE and shutil.which("node") is None:
+        pytest.skip("no node: install Node.js 20 or newer")
+    authoring.new(tmp_path / "first", framework)
+    done = woodshed("tasks", "check", tmp_path / "first", "--json", home=shed_home, timeout=1800)
+    assert done.returncode == 0, done.stderr
+    (row,) = json.loads(done.stdout)["tasks"]
+    assert row["label"] == "sound", row["reasons"]
+    assert row["strength"] >= 0.9, row["survivors"]

@@ -1,4 +1,4 @@
-"""A progress bar on a terminal for work that counts (done, total, what); silent elsewhere."""
+"""A progress bar on a terminal for work that counts (done, total, what); elsewhere a line at every tenth of the way."""
 
 from __future__ import annotations
 
@@ -7,13 +7,28 @@ from contextlib import contextmanager
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from woodshed.cli.output import err, plain
+from woodshed.cli.output import err, note, plain
 
 
 @contextmanager
 def bar() -> Iterator[Callable[[int, int | None, str], None]]:
     """Yields what is to be told of progress. ``what`` is anyone's text."""
+    if not err.is_terminal:
+        yield _lines()
+        return
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.fields[what]}"))
-    with Progress(*columns, console=err, disable=not err.is_terminal) as shown:
+    with Progress(*columns, console=err) as shown:
         task = shown.add_task("", total=None, what="")
         yield lambda done, total, what: shown.update(task, completed=done, total=total, what=plain(what))
+
+
+def _lines() -> Callable[[int, int | None, str], None]:
+    said: dict[int | None, int] = {}
+
+    def tell(done: int, total: int | None, what: str) -> None:
+        tenth = 10 * done // (total or 1)
+        if total and tenth > said.get(total, 0):
+            said[total] = tenth
+            note(f"{done}/{total}  {what}")
+
+    return tell
