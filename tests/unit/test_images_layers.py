@@ -172,3 +172,19 @@ def test_a_damaged_note_is_no_note(tmp_path: Path) -> None:
     assert Layers(tmp_path).note("n") == ["a"]
     (layers.root / ".notes" / "n.json").write_text("{")
     assert layers.note("n") is None
+
+
+def test_a_layer_is_measured_once(tmp_path: Path) -> None:
+    """Its size is known without another look at its files, and forgotten with it."""
+    layers = Layers(tmp_path)
+
+    def fill(layer: Path) -> None:
+        (layer / "file").write_bytes(b"x" * 1000)
+
+    path = layers.make("one", fill)
+    assert (layers.size("one"), layers.sizes(), layers.size("none")) == (1000, {"one": 1000}, 0)
+    (path / "file").unlink()  # nobody does that: it shows that the files are not asked
+    assert layers.size("one") == 1000
+    assert layers.gc(0) == ["one"]
+    assert layers.note("size-one") is None
+    layers.close()

@@ -55,8 +55,7 @@ async def _with(home: Path, doing: str, work: Callable[[Images], Image]) -> Made
     def whole() -> Made:
         with boundary(Cause.ENVIRONMENT, doing):
             image = work(images)
-        sizes = images.layers.sizes()
-        return Made(image.id, len(image.layers), sum(sizes.get(layer, 0) for layer in image.layers))
+        return Made(image.id, len(image.layers), sum(map(images.layers.size, image.layers)))
 
     try:
         return await asyncio.to_thread(whole)

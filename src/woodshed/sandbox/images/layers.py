@@ -150,7 +150,21 @@ class Layers:
 
     def sizes(self) -> dict[str, int]:
         """Bytes on disk of each finished layer, by digest."""
-        return {path.name: _size(path) for path in sorted(self.root.iterdir()) if not path.name.startswith(".")}
+        return {name: self.size(name) for name in self._names()}
+
+    def size(self, digest: str) -> int:
+        """Bytes on disk of a finished layer; 0 where there is none. Counted once, for a layer never changes."""
+        if not self.path(digest).is_dir():
+            return 0
+        known = self.note(f"size-{digest}")
+        if isinstance(known, int):
+            return known
+        total = _size(self.path(digest))
+        self.set_note(f"size-{digest}", total)
+        return total
+
+    def _names(self) -> list[str]:
+        return sorted(path.name for path in self.root.iterdir() if not path.name.startswith("."))
 
     def gc(self, unused_for_s: float = 7 * 86400) -> list[str]:
         """Remove layers not used for that long; their digests. Removes nothing while another user of the store lives.
@@ -161,12 +175,13 @@ class Layers:
             return []
         try:
             limit = time.time() - unused_for_s
-            gone = [name for name in self.sizes() if self._used(name) <= limit]
+            gone = [name for name in self._names() if self._used(name) <= limit]
             with self.scratch() as temp:
                 for name in gone:
                     # Renamed away first: a crash in the middle leaves a scratch directory, never half a layer.
                     self.path(name).rename(temp / name)
                     (self.root / ".used" / name).unlink(missing_ok=True)
+                    (self.root / ".notes" / f"size-{name}.json").unlink(missing_ok=True)
             return gone
         finally:
             fcntl.flock(self._alive, fcntl.LOCK_SH)
