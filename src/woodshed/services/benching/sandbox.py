@@ -142,32 +142,30 @@ async def _many(shed: _Engine, size: Size, quiet: Quiet, told: Told) -> dict[str
     found: dict[str, Any] = {"idle": None, "churn": None}
     if size.idle:
         told(f"{size.idle} idle sandboxes")
-        weighed = shed.shed()
-        try:
-            still = await quiet.wait()
-            found["idle"] = await density.idle(weighed, size.idle) | {"quiet": still}
-        finally:
-            await shed.end(weighed.close)
+        found["idle"] = await _apart(shed, quiet, lambda one: density.idle(one, size.idle))
     if size.churn:
         told(f"{size.churn} cycles on {density.WORKERS} workers")
-        cycled = shed.shed()
-        try:
-            still = await quiet.wait()
-            found["churn"] = await density.churn(cycled, size.churn) | {"quiet": still}
-        finally:
-            await shed.end(cycled.close)
+        found["churn"] = await _apart(shed, quiet, lambda one: density.churn(one, size.churn))
     return found
 
 
 async def _network(shed: _Engine, size: Size, quiet: Quiet, told: Told) -> dict[str, Any] | None:
     """``egress``, on the usual image and an engine of its own; None where it was not asked."""
-    if size.egress is None:
+    many = size.egress
+    if many is None:
         return None
-    told(f"egress, and {size.egress} sandboxes that fetch at once")
+    told(f"egress, and {many} sandboxes that fetch at once")
+    return await _apart(shed, quiet, lambda one: egress.measure(one.engine, samples=size.samples, many=many))
+
+
+async def _apart(
+    shed: _Engine, quiet: Quiet, measure: Callable[[Shed], Awaitable[dict[str, Any]]]
+) -> dict[str, Any]:
+    """What ``measure`` finds on an engine of its own, begun when the machine is still, and whether it was."""
     measured = shed.shed()
     try:
         still = await quiet.wait()
-        return await egress.measure(measured.engine, samples=size.samples, many=size.egress) | {"quiet": still}
+        return await measure(measured) | {"quiet": still}
     finally:
         await shed.end(measured.close)
 
