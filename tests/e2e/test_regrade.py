@@ -31,7 +31,8 @@ kind = "check"
 name = "compiles"
 command = "python3 -m py_compile *.py"
 gate = true
-"""
+""" + "".join(f'[[rules]]\nkind = "{kind}"\nweight = 0\n' for kind in (
+    "verified_before_finish", "claim_matches", "unsafe_actions", "no_regression"))
 LINT = '\n[[rules]]\nkind = "check"\nname = "lint"\ncommand = "ruff check ."\n'
 
 
@@ -73,7 +74,9 @@ def recorded(home: Path, run: str) -> list[str]:
 def test_a_run_by_rules_has_their_components_and_total(home: Path, ran: str) -> None:
     """Each rule is a named reward; the total is theirs; whether it passed is the tests' word alone."""
     rows = results(home, ran)
-    assert rows["oracle"]["rewards"] == {"reward": 1.0, "tests": 1.0, "patch_size": 1.0, "compiles": 1.0}
+    assert rows["oracle"]["rewards"] == {
+        "reward": 1.0, "tests": 1.0, "patch_size": 1.0, "compiles": 1.0, "verified_before_finish": 0.0,
+        "claim_matches": 1.0, "unsafe_actions": 1.0, "no_regression": 1.0}
     assert (rows["oracle"]["total"], rows["oracle"]["passed"]) == (1.0, True)
     assert rows["nop"]["rewards"]["patch_size"] == 0.1
     assert 0 < rows["nop"]["total"] < 1
@@ -89,6 +92,9 @@ def test_the_same_rules_give_the_same_and_others_something_else(home: Path, ran:
     assert {row["agent"]: row["after"] for row in told["results"]} == {
         agent: row["total"] for agent, row in before.items()}
     assert [row["changed"] for row in told["agents"]] == [0, 0]
+    for row in told["results"]:
+        own = {part["name"]: part["value"] for part in row["components"]}
+        assert own | {"reward": float(row["passed"])} == before[row["agent"]]["rewards"]
     other = regraded(home, ran, '[[rules]]\nkind = "tests"\ngate = true\n[[rules]]\nkind = "scope"\n')
     assert {row["agent"]: (row["before"], row["after"], row["unknown"]) for row in other["agents"]} == {
         "oracle": (1.0, 1.0, 0), "nop": (before["nop"]["total"], 0.0, 0)}

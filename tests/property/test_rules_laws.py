@@ -6,7 +6,7 @@ import json
 import math
 from typing import Any
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rulekit import TESTS, Call, bash, changed, patch, rules, seen, tool, verdict
@@ -62,6 +62,7 @@ rule_sets = st.lists(
 ).map(lambda drawn: rules(*[{**table, "weight": weight, "gate": gate} for table, weight, gate in drawn]))
 
 
+@settings(max_examples=50)
 @given(st.lists(components, max_size=6), judged)
 def test_a_missing_score_never_becomes_a_number(parts: list[Component], verdict: Any) -> None:
     """The total is None exactly where a component that counts is None; else from 0 to 1, and a mean times gates."""
@@ -79,6 +80,7 @@ def test_a_missing_score_never_becomes_a_number(parts: list[Component], verdict:
         assert min(weighed) - 1e-9 <= total <= max(weighed) + 1e-9
 
 
+@settings(max_examples=50)
 @given(rule_sets, evidence)
 def test_a_grade_is_in_bounds_and_keeps_the_verifiers_word(asked: Any, seen: Evidence) -> None:
     """Every component and total is None or from 0 to 1; whether it passed, and the own reward, stay as they were."""
@@ -92,6 +94,7 @@ def test_a_grade_is_in_bounds_and_keeps_the_verifiers_word(asked: Any, seen: Evi
     assert set(applied.rewards) == {"reward", *(rule.name for rule in asked.rules)}
 
 
+@settings(max_examples=50)
 @given(rule_sets, evidence, st.sampled_from((Cause.TAMPER, Cause.BUDGET)))
 def test_tampering_has_total_zero_whatever_the_rules(asked: Any, seen: Evidence, cause: Cause) -> None:
     """Nor does it turn what is unknown into a number."""
@@ -106,6 +109,7 @@ def test_tampering_has_total_zero_whatever_the_rules(asked: Any, seen: Evidence,
     assert unknown <= {part.name for part in guilty.components if part.value is None}
 
 
+@settings(max_examples=50)
 @given(calls, st.sampled_from(READS_AND_CHECKS), st.integers(0, 8), judged, st.none() | st.sampled_from(StopReason))
 def test_one_more_read_or_check_never_lowers_a_score(
     done: list[Call], more: Call, place: int, verdict: Any, stop: StopReason | None
@@ -123,6 +127,7 @@ def test_one_more_read_or_check_never_lowers_a_score(
         assert first.value is None or second.value is None or second.value >= first.value, first.name
 
 
+@settings(max_examples=50)
 @given(rule_sets, evidence)
 def test_a_grade_read_back_from_storage_gives_the_same_by_the_same_rules(asked: Any, seen: Evidence) -> None:
     """What was measured is in the grade: with it, and the verdict from before, nothing else comes out."""
@@ -133,6 +138,7 @@ def test_a_grade_read_back_from_storage_gives_the_same_by_the_same_rules(asked: 
     assert again == grade
 
 
+@settings(max_examples=50)
 @given(st.integers(1, 10_000), st.integers(1, 10_000), st.integers(1, 500))
 def test_a_larger_patch_never_scores_more(one: int, other: int, reference: int) -> None:
     """Size and score fall together, down to the floor and no further."""
