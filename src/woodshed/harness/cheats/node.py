@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from woodshed.harness.cheats.cheat import NODE, Cheat, Need
 from woodshed.harness.cheats.inject import into, into_source, junit
 from woodshed.model import Assurance, Task
@@ -29,13 +31,12 @@ process.on('exit', () => { process.reallyExit(0); });
 
 def _behind(task: Task) -> str:
     """A detached process that waits for the runner's report and puts its own in the place."""
-    text = junit(task).replace("'", "&apos;")
     waits = ("n=0; while [ ! -s /logs/verifier/junit.xml ] && [ $n -lt 400 ]; do sleep 0.05; n=$((n+1)); done; "
              "sleep 0.3; cat /tmp/.forged > /logs/verifier/junit.xml")
     return into_source("node", _LOAD + (
         "{\n"
         "  const { spawn } = _load('node:child_process');\n"
-        f"  _load('node:fs').writeFileSync('/tmp/.forged', `{text}`);\n"
+        f"  _load('node:fs').writeFileSync('/tmp/.forged', {json.dumps(junit(task))});\n"
         f"  spawn('sh', ['-c', `{waits}`], {{ detached: true, stdio: 'ignore' }}).unref();\n"
         "}"))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from shlex import quote
+
 from woodshed.harness.cheats.cheat import ANY, PYTEST, PYTHON, Cheat, Need
 from woodshed.harness.cheats.inject import acts, ctrf, into, junit
 from woodshed.model import Assurance, Task
@@ -89,8 +91,14 @@ def _linked(task: Task) -> str:
     ))
 
 
+def _echoes(task: Task) -> str:
+    """Shell that writes both reports."""
+    return "".join(f"printf %s {quote(text)} > {_LOGS}/{name}\n"
+                   for name, text in (("junit.xml", junit(task)), ("ctrf.json", ctrf(task))))
+
+
 def _rescript(task: Task) -> str:
-    text = f"\necho '{junit(task)}' > {_LOGS}/junit.xml\necho '{ctrf(task)}' > {_LOGS}/ctrf.json\nexit 0\n"
+    text = f"\n{_echoes(task)}exit 0\n"
     return acts(
         "text = open('/tests/test.sh').read()\n"  # a shell reads the rest of its script when it comes to it
         "line = max(text.rfind('run_checks'), text.rfind('junitxml'))\n"
@@ -119,8 +127,7 @@ def _rewarded(task: Task) -> str:
 
 def _on_path(task: Task) -> str:
     """Programs under the runner's names in every folder that a PATH may name."""
-    fake = (f"#!/bin/sh\nmkdir -p {_LOGS}\necho '{junit(task)}' > {_LOGS}/junit.xml\n"
-            f"echo '{ctrf(task)}' > {_LOGS}/ctrf.json\nexit 0")
+    fake = f"#!/bin/sh\nmkdir -p {_LOGS}\n{_echoes(task)}exit 0"
     return into("/tmp/.fake", fake) + (  # noqa: S108 - of the sandbox
         "chmod +x /tmp/.fake\nfor folder in bin .venv/bin /usr/local/bin /root/bin \"$HOME/.local/bin\"; do\n"
         "mkdir -p $folder 2>/dev/null && for name in python3 python pytest node npm; do\n"
