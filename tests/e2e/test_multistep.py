@@ -83,9 +83,16 @@ BLOCKED = {
     "task.toml": '[[steps]]\nname = "begin"\n[[steps]]\nname = "finish"\n',
     "steps/finish/workdir/setup.sh": "cat one.txt more.txt > seen.txt\n",
 }
+LENT = {
+    "task.toml": '[environment]\nenv = {TOKEN = "${FORMATS_TOKEN}", OTHER = "${FORMATS_OTHER:-none}"}\n',
+    "environment/workspace/a": "a\n",
+    "tests/test.sh": judged_by('test "$(cat seen)" = "19 none" && test ${#TOKEN} = 19'),
+    "solution/solve.sh": 'echo "${#TOKEN} $OTHER" > seen\n',
+}
+TOKEN = "sesame-0123456789ab"
 UNREADY = {**BLOCKED, "steps/finish/workdir/setup.sh": "exit 3\n"}
 TASKS = {"steps": STEPS, "healthy": HEALTHY, "sick": SICK, "collected": COLLECTED, "apart": APART, "users": USERS,
-         "blocked": BLOCKED, "unready": UNREADY}
+         "blocked": BLOCKED, "unready": UNREADY, "lent": LENT}
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +107,8 @@ def found(home: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[st
     tasks = tmp_path_factory.mktemp("tasks")
     for name, files in TASKS.items():
         folder(tasks / name, files)
-    summary = run_json(tasks, "--agent", "oracle", "--agent", "nop", home=home)
+    lent = {"WOODSHED_TASK_ENV": "FORMATS_TOKEN", "FORMATS_TOKEN": TOKEN, "FORMATS_OTHER": TOKEN}
+    summary = run_json(tasks, "--agent", "oracle", "--agent", "nop", home=home, env=lent)
     shown = json.loads(woodshed("show", summary["run"], "--json", home=home).stdout)
     return {(row["task"], row["agent"]): row for row in shown["results"]}
 
@@ -145,6 +153,14 @@ def test_a_step_that_cannot_begin_is_the_agents_doing_or_the_tasks(found: Found)
     assert found["blocked", "oracle"]["total"] == 1.0
     assert (tasks["valid"], tasks["cause"]) == (False, "environment")
     assert "setup.sh of the step finish failed (exit status 3)" in tasks["detail"]
+
+
+def test_a_variable_of_the_host_is_lent_and_recorded_nowhere(found: Found, home: Path) -> None:
+    """What the operator lends is there inside, what he does not is not, and no file of ours has the value."""
+    assert (found["lent", "oracle"]["total"], found["lent", "nop"]["total"]) == (1.0, 0.0)
+    told = [path for path in home.rglob("*") if path.is_file() and not path.is_symlink() and "layers" not in path.parts]
+    assert told
+    assert [path for path in told if TOKEN.encode() in path.read_bytes()] == []
 
 
 def test_nothing_is_left(found: Found, home: Path) -> None:

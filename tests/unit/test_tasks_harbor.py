@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from woodshed.errors import UsageError
+from woodshed.model import Agent, Limits, SandboxPolicy
 from woodshed.model.network import HostRule, NetworkPolicy
 from woodshed.tasks import load_task
 
@@ -132,6 +133,16 @@ def test_broken_steps_are_named(tmp_path: Path) -> None:
     (folder / "tests/test.sh").unlink()
     with pytest.raises(UsageError, match="no tests"):
         load_task(folder)
+    (folder / "tests/test.sh").touch()
+    (folder / "steps/a/workdir").rmdir()
+    (folder / "steps/a/workdir").symlink_to("../../tests")
+    with pytest.raises(UsageError, match="a link in the place"):
+        load_task(folder)
+    (folder / "steps/a/workdir").unlink()
+    (folder / "task.toml").write_text(toml + '[woodshed]\nworkspace = "steps"\n')
+    with pytest.raises(UsageError, match="the attempt would see steps"):
+        load_task(folder)
+    (folder / "task.toml").write_text(toml)
     (folder / "steps/a/solution").mkdir()
     (folder / "steps/a/solution/x").touch()
     with pytest.raises(UsageError, match=r"no solve\.sh"):
@@ -204,6 +215,15 @@ def test_variables_of_the_host_are_lent_by_name_alone(tmp_path: Path, monkeypatc
     assert load_task(folder).lent({"SECRET_C": "x"}).solution_env == {"C": "x"}
     plain = load_task(made(tmp_path / "p", ""))
     assert plain.lent({}) is plain
+
+
+def test_an_agents_policy_has_the_tasks_hosts_beside_its_own() -> None:
+    """The agent's own rule for a host decides; without a task's hosts its policy is as it was."""
+    own = HostRule(host="pypi.org", ports=(443,))
+    agent = Agent(name="a", harness="nop", policy=SandboxPolicy(network=NetworkPolicy(rules=(own,))))
+    declared = NetworkPolicy(rules=(HostRule(host="pypi.org"), HostRule(host="example.com")))
+    assert agent.policy_within(Limits(), declared).network.rules == (own, HostRule(host="example.com"))
+    assert agent.policy_within(Limits(), NetworkPolicy()).network.rules == (own,)
 
 
 def test_users_checks_and_collected_state_are_read(tmp_path: Path) -> None:

@@ -221,7 +221,7 @@ class Declared:
 
     def _apart(self, field: str, path: Path) -> None:
         """What an attempt sees neither holds nor lies in what it must not see."""
-        for hidden in (self.folder / "tests", self.folder / "solution", self.file, self.folder / "calibration.json"):
+        for hidden in (*(self.folder / name for name in ("tests", "solution", "steps", "calibration.json")), self.file):
             real = hidden.resolve()
             if real.is_relative_to(path) or path.is_relative_to(real):
                 self.fail(field, f"the attempt would see {hidden.name}", "Name a folder apart from it.")

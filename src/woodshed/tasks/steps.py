@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+from woodshed.errors import UsageError
 from woodshed.model import TaskStep
 from woodshed.tasks.declare import Declared
 from woodshed.tasks.folder import check_history, check_part
@@ -105,6 +106,8 @@ def _over(below: _Table, above: _Table) -> _Table:
 
 
 def _part(folder: Path) -> Path | None:
+    if folder.is_symlink():
+        raise UsageError("a link in the place of a step's folder", file=folder, remedy="Copy the files in its place.")
     if not folder.exists():
         return None
     check_part(folder.resolve(), f"{folder.name}/")
