@@ -81,6 +81,9 @@ def test_a_run_by_rules_has_their_components_and_total(home: Path, ran: str) -> 
     assert rows["nop"]["rewards"]["patch_size"] == 0.1
     assert 0 < rows["nop"]["total"] < 1
     assert rows["nop"]["passed"] is False
+    shown = woodshed("show", ran, home=home).stdout
+    assert shown.count("total") == 2
+    assert shown.count(f"{rows['nop']['total']:.3f}") == 2
 
 
 def test_the_same_rules_give_the_same_and_others_something_else(home: Path, ran: str) -> None:

@@ -29,12 +29,14 @@ def show(
         emit_json({**summary, "results": rows})
         return
     print_summary(summary, None)
+    graded = any(row["valid"] and row["total"] != float(row["passed"]) for row in rows)
     table(
-        ("attempt", "agent", "task", "verdict", "stop", "flags", "#seconds"),
+        ("attempt", "agent", "task", "verdict", *(("#total",) if graded else ()), "stop", "flags", "#seconds"),
         (
             (
-                row["attempt"], row["agent"], row["task"], _verdict(row), row["stop"] or "–", " ".join(row["flags"]),
-                number(row["seconds"]),
+                row["attempt"], row["agent"], row["task"], _verdict(row),
+                *((number(row["total"], lambda v: f"{v:.3f}"),) if graded else ()), row["stop"] or "–",
+                " ".join(row["flags"]), number(row["seconds"]),
             )
             for row in rows
         ),
