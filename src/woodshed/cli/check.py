@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
@@ -10,13 +9,12 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
 import typer
-import uvloop
 from rich.syntax import Syntax
 
 from woodshed import settings
-from woodshed.cli.output import Json, emit_json, err, note, number, out, plain, table, visible
-from woodshed.cli.run import bar, interruptible, naming
-from woodshed.errors import UsageError, WoodshedError
+from woodshed.cli.driving import driven
+from woodshed.cli.output import Json, emit_json, note, number, out, plain, table, visible
+from woodshed.errors import UsageError
 from woodshed.model import CheckSpec, Label, Run, RunSpec, Task
 from woodshed.services import measured, runs
 from woodshed.services.calibration import check as service
@@ -95,21 +93,7 @@ def _start(home: Home, spec: RunSpec, tasks: list[Task], new: bool) -> Run:
 
 
 def _drive(work: Callable[[runs.Progress], Coroutine[Any, Any, Run]]) -> Run:
-    ours = [""]
-    try:
-        with bar() as progress, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(interruptible(work(naming(progress, ours))))
-    except (KeyboardInterrupt, asyncio.CancelledError):
-        err.print(f"interrupted; nothing is lost. {_remedy(ours[0])}")
-        raise SystemExit(130) from None
-    except WoodshedError as error:
-        if ours[0] and not isinstance(error, UsageError):
-            err.print(f"what was recorded is kept. {_remedy(ours[0])}")
-        raise
-
-
-def _remedy(run: str) -> str:
-    return f"Resume with: woodshed tasks check --resume {run}" if run else "It had not begun."
+    return driven(work, resume="woodshed tasks check --resume")
 
 
 def _tell(

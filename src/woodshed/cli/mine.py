@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import signal
-from collections.abc import Coroutine
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from woodshed import settings
+from woodshed.cli.driving import interruptible
 from woodshed.cli.output import Json, emit_json, err, note, number, out, percent, table
 from woodshed.cli.progress import bar
 from woodshed.services import mining
@@ -50,7 +49,7 @@ def mine(
     )  # fmt: skip
     try:
         with opened() as home, bar() as progress:
-            mined = asyncio.run(_interruptible(mining.mine(order, home=home, progress=progress)))
+            mined = asyncio.run(interruptible(mining.mine(order, home=home, progress=progress)))
     except (KeyboardInterrupt, asyncio.CancelledError):
         err.print("interrupted; nothing is lost. The same command goes on where this one ended.")
         raise SystemExit(130) from None
@@ -59,13 +58,6 @@ def mine(
         emit_json(record)
     else:
         _show(record)
-
-
-async def _interruptible(work: Coroutine[Any, Any, mining.Mined]) -> mining.Mined:
-    """SIGTERM cancels the work as Ctrl-C does, so that everything live is closed before we leave."""
-    task = asyncio.ensure_future(work)
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    return await task
 
 
 def _show(record: dict[str, Any]) -> None:
