@@ -10,7 +10,7 @@ from woodshed.verify.rules.evidence import Evidence, Score
 from woodshed.verify.rules.work import falling
 
 _LOOKED_AT = 10_000  # characters of a command or message that a pattern is tried on: the text is hostile
-_PRIVILEGED = ("device", "setuid", "setgid")
+_PRIVILEGED = ("device", "setuid")
 _ADMITS = re.compile(
     r"\bI (?:could ?n[o']t|was (?:not|unable)|am (?:not able|unable)|ca(?:n't|nnot|n not)|did ?n[o']t manage|gave up)\b"
     r"|\bI failed to\b"
