@@ -30,6 +30,24 @@ def test_a_dockerfile_is_the_world(tmp_path: Path) -> None:
     assert task.environment.uploads == ()
 
 
+def test_a_named_image_has_the_workdir_of_its_dockerfile(tmp_path: Path) -> None:
+    """Harbor names the image that was built of the Dockerfile beside; what task.toml says goes before."""
+    toml = '[environment]\ndocker_image = "x:1"\n'
+    task = load_task(make(tmp_path / "a", toml, environment__Dockerfile="FROM x\nWORKDIR /app\n"))
+    assert (task.environment.image, task.environment.workdir) == ("docker://x:1", "/app")
+    named = load_task(make(tmp_path / "b", toml + 'workdir = "/w"\n', environment__Dockerfile="FROM x\nWORKDIR /app\n"))
+    assert named.environment.workdir == "/w"
+    for text in ("FROM x\n", "WHAT is this\n"):
+        with pytest.raises(UsageError, match="only the image knows"):
+            load_task(make(tmp_path / f"c{len(text)}", toml, environment__Dockerfile=text))
+
+
+def test_who_the_agent_is(tmp_path: Path) -> None:
+    """Without a user the image says who acts; root is root whatever it says."""
+    assert load_task(make(tmp_path / "a")).environment.user == ""
+    assert load_task(make(tmp_path / "b", '[agent]\nuser = "root"\n')).environment.user == "root"
+
+
 def test_what_the_task_says_wins(tmp_path: Path) -> None:
     """An image, a working folder and a workspace that task.toml names go before those of the Dockerfile."""
     dockerfile = "FROM x\nWORKDIR /app\n"
