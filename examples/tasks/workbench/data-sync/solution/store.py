@@ -8,8 +8,6 @@ from pathlib import Path
 
 from contactsync.feed import Entry
 
-FORMAT = 1  # PRAGMA user_version; 0 is what the first program wrote, with contacts missing and others left over
-
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS contacts (
     id TEXT PRIMARY KEY,
@@ -29,20 +27,15 @@ CREATE TABLE IF NOT EXISTS state (
 
 
 class Store:
-    """The contacts at ``path`` and how far the feed has been read."""
+    """The contacts at ``path`` and how far the feed has been read.
+
+    A database of the first program has no position that this one knows, so all of the feed is read once more; the
+    highest version of each contact then puts right what is missing, outdated or left over.
+    """
 
     def __init__(self, path: Path) -> None:
         self._db = sqlite3.connect(path)
         self._db.executescript(SCHEMA)
-        if self._db.execute("PRAGMA user_version").fetchone()[0] < FORMAT:
-            self._start_over()
-
-    def _start_over(self) -> None:
-        """Forget what the first program wrote: the feed has everything."""
-        with self._db:
-            self._db.execute("DELETE FROM contacts")
-            self._db.execute("DELETE FROM state")
-            self._db.execute(f"PRAGMA user_version = {FORMAT}")
 
     def put_page(self, entries: Iterable[Entry]) -> None:
         """Store the entries of one page and the position after it, all or nothing."""

@@ -20,15 +20,13 @@ NEW = """    try:
         db.commit()
     except sqlite3.Error as error:
         raise MigrationFailed(f"{file.name}: {error}") from error
-    finally:
-        db.rollback()  # does nothing after the commit
 """
-PRAGMA = """        # Off while tables are rebuilt, as dropping a parent deletes its children; then checked.
-        db.execute("PRAGMA foreign_keys = OFF")
+UNENFORCED = """        # SQLite does not enforce foreign keys unless asked to. That is right here: to drop a table that is rebuilt would
+        # delete its children. They are checked instead.
 """
 
 text = RUNNER.read_text()
-for old, new in [(OLD, NEW), ('        db.execute("PRAGMA foreign_keys = ON")\n', PRAGMA)]:
+for old, new in [(OLD, NEW), ('        db.execute("PRAGMA foreign_keys = ON")\n', UNENFORCED)]:
     assert text.count(old) == 1, old
     text = text.replace(old, new)
 RUNNER.write_text(text)

@@ -12,7 +12,7 @@ from pathlib import Path
 from reporting.quarter import Quarter, build
 
 
-def main() -> int:
+def main() -> None:
     parser = argparse.ArgumentParser(prog="reporting", description=__doc__)
     parser.add_argument("quarter", type=Quarter.parse)
     parser.add_argument("out", type=Path)
@@ -21,10 +21,8 @@ def main() -> int:
     try:
         report = build(arguments.data, arguments.quarter)
     except (ArithmeticError, KeyError, OSError, ValueError) as error:
-        print(f"reporting: {type(error).__name__}: {error}", file=sys.stderr)
-        return 1
+        sys.exit(f"reporting: {type(error).__name__}: {error}")
     _land(arguments.out / f"{str(arguments.quarter).lower()}.json", json.dumps(report, indent=2) + "\n")
-    return 0
 
 
 def _land(path: Path, text: str) -> None:
@@ -37,4 +35,4 @@ def _land(path: Path, text: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -94,7 +94,7 @@ def test_a_new_report_replaces_the_old_one(data: Path, tmp_path: Path) -> None:
 
 
 def test_bad_data_leaves_the_folder_as_it_was(data: Path, tmp_path: Path) -> None:
-    """A missing rate, an unknown order, an amount that is none: a message, a status, and no change."""
+    """A missing rate, an unknown order, an amount that is none: a message and no traceback, a status, and no change."""
     out = tmp_path / "out"
     out.mkdir()
     (out / "2027-q2.json").write_text("the report of yesterday")
@@ -108,12 +108,18 @@ def test_bad_data_leaves_the_folder_as_it_was(data: Path, tmp_path: Path) -> Non
         good = (data / name).read_text()
         assert old in good
         (data / name).write_text(good.replace(old, new))
-        done = command("2027-q2", out, "--data", data)
-        assert done.returncode != 0, new
-        assert done.stderr.strip()
-        assert [path.name for path in out.iterdir()] == ["2027-q2.json"]
-        assert (out / "2027-q2.json").read_text() == "the report of yesterday"
+        refused(command("2027-q2", out, "--data", data), out)
         (data / name).write_text(good)
+    (data / "rates.csv").unlink()
+    refused(command("2027-q2", out, "--data", data), out)
+
+
+def refused(done: subprocess.CompletedProcess[str], out: Path) -> None:
+    assert done.returncode != 0
+    assert done.stderr.strip()
+    assert "Traceback" not in done.stderr
+    assert [path.name for path in out.iterdir()] == ["2027-q2.json"]
+    assert (out / "2027-q2.json").read_text() == "the report of yesterday"
 
 
 def test_a_quarter_that_is_none_is_refused(data: Path, tmp_path: Path) -> None:

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SCHEMA = """
+BEGIN IMMEDIATE; -- up to the end of opening: a half-made column would lock everybody out
 CREATE TABLE IF NOT EXISTS users (
     id INTEGER PRIMARY KEY,
     email TEXT NOT NULL UNIQUE,
     password TEXT NOT NULL
-)
+);
 """
 
 
@@ -38,8 +39,7 @@ class Users:
     def __init__(self, path: Path | str) -> None:
         self._db = sqlite3.connect(path)
         with self._db:
-            self._db.execute("BEGIN IMMEDIATE")  # a half-made column would lock everybody out
-            self._db.execute(SCHEMA)
+            self._db.executescript(SCHEMA)
             if "login" not in {row[1] for row in self._db.execute("PRAGMA table_info(users)")}:
                 self._add_login()
 

@@ -66,10 +66,9 @@ export class Client {
   /** Resolves when nobody has asked to leave `host` alone any longer; a pause may grow while we wait. */
   async #pauseOver(host: string): Promise<void> {
     for (;;) {
-      const leftMs = (this.#pausedUntil.get(host) ?? 0) - this.#clock.now();
-      if (leftMs <= 0) break;
-      await this.#clock.sleep(leftMs);
+      const until = this.#pausedUntil.get(host);
+      if (until === undefined || until <= this.#clock.now()) return;
+      await this.#clock.sleep(until - this.#clock.now());
     }
-    this.#pausedUntil.delete(host);
   }
 }
