@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from itertools import product
 from typing import Any
 
 from hypothesis import given, settings
@@ -13,6 +14,7 @@ from rulekit import TESTS, Call, bash, changed, patch, rules, seen, tool, verdic
 from woodshed.errors import Cause
 from woodshed.model import StopReason
 from woodshed.model.grade import Checked, CheckRun, Component, Grade, Observed
+from woodshed.verify.lines import Steps, edited
 from woodshed.verify.rules import Evidence, graded, total_of
 
 READS_AND_CHECKS = (
@@ -151,3 +153,29 @@ def test_a_larger_patch_never_scores_more(one: int, other: int, reference: int) 
 
     small, large = sorted((one, other))
     assert score(small) >= score(large) >= 0.2
+
+
+@settings(max_examples=50)
+@given(*(st.lists(st.sampled_from(["a", "b", "c", ""]), max_size=12) for _ in range(2)))
+def test_lines_are_those_of_the_shortest_edit_script(old: list[str], new: list[str]) -> None:
+    """What is neither added nor removed is a longest common subsequence; with no steps left, there are no more."""
+    def text(lines: list[str]) -> bytes:
+        return "".join(line + "\n" for line in lines).encode()
+
+    common = [[0] * (len(new) + 1) for _ in range(len(old) + 1)]
+    for i, j in product(range(len(old)), range(len(new))):
+        same = common[i][j] + 1 if old[i] == new[j] else 0
+        common[i + 1][j + 1] = max(same, common[i][j + 1], common[i + 1][j])
+    added, removed = edited(text(old), text(new), Steps())
+    assert (len(new) - added, len(old) - removed) == (common[-1][-1], common[-1][-1])
+    fewer = edited(text(old), text(new), Steps(0))
+    assert fewer == (added, removed) or (fewer[0] <= max(1, added) and fewer[1] <= max(1, removed))
+
+
+def test_texts_made_to_be_hard_to_compare_end_within_the_bound() -> None:
+    """The bound is of steps, so that the same texts give the same count on any machine."""
+    steps = Steps(200_000)
+    old, new = b"a\nb\n" * 20_000, b"b\nb\na\n" * 20_000
+    first = edited(old, new, steps)
+    assert steps.left < 0
+    assert first == edited(old, new, Steps(200_000)) == (20_000, 1)

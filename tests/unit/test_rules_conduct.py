@@ -84,6 +84,7 @@ def test_running_what_was_not_changed_is_no_check_of_it() -> None:
     """A program that has nothing to do with the changed files verifies nothing; nor does it edit."""
     assert value(VERIFIED, seen(EDIT, bash("python3 -c 'print(1)'"))) == 0.0
     assert value(VERIFIED, seen(EDIT, bash("pytest -q"), bash("python3 -c 'print(1)'"))) == 1.0
+    assert value(VERIFIED, seen(EDIT, bash("bash /add/run.sh"))) == 0.0
 
 
 def test_running_a_script_that_the_agent_wrote_to_edit_is_an_edit() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from posixpath import basename, normpath
 
@@ -12,6 +11,7 @@ from woodshed.interfaces import BlobSink
 from woodshed.model import Change, ChangeKind, ChangeSet, Task
 from woodshed.model.grade import FilePatch, Patch
 from woodshed.verify.filter import filtered
+from woodshed.verify.lines import Steps, edited
 from woodshed.verify.patterns import compiled
 from woodshed.verify.protect import CACHE, START_TEST, TEST, Rules, Touch, beneath
 from woodshed.verify.run import Case, policy_of, restorable
@@ -94,6 +94,7 @@ class _Look:
         environment = task.environment
         self._host_knows = environment.setup is None and environment.image.startswith(("host", "dir:"))
         self._workdir = normpath(environment.workdir)
+        self._steps = Steps()
 
     def files(self, change: Change) -> Iterator[FilePatch]:
         """What one change comes to; a folder that was merely made is nothing."""
@@ -113,10 +114,7 @@ class _Look:
             yield from self._gone(path, test, change.kind)
 
     def _compared(self, path: str, change: Change) -> tuple[int, int]:
-        """Lines (added, removed). Lines that only moved are neither: compared as multisets, which takes linear time.
-
-        A proper diff takes the square of what an agent may choose to write.
-        """
+        """Lines (added, removed)."""
         before = self._before(path)
         if change.sha256 is None or change.size > MAX_BYTES:
             return _by_size(change.size), _count(before)
@@ -124,8 +122,7 @@ class _Look:
             after = stream.read()
         if b"\0" in after or (before is not None and b"\0" in before):
             return (0, 0) if after == before else (_count(after), _count(before))
-        old, new = Counter((before or b"").splitlines()), Counter(after.splitlines())
-        return (new - old).total(), (old - new).total()
+        return edited(before or b"", after, self._steps)
 
     def _made_executable(self, path: str, change: Change) -> bool:
         """Whether only its executable bits differ, which counts as a line. A file of an image is not looked at."""

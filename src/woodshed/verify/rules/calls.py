@@ -67,9 +67,11 @@ class _Reader:
     """Reads calls one after another; remembers what scripts the agent wrote, to know what running one does."""
 
     def __init__(self, changed: Sequence[str], patterns: tuple[str, ...], test_command: str) -> None:
-        names = {basename(path) for path in changed} | {splitext(basename(path))[0] for path in changed}
-        words = sorted(re.escape(name) for name in names if len(name) > 1)
-        self._changed = re.compile(rf"(?<!\w)(?:{'|'.join(words)})(?!\w)") if words else re.compile(r"(?!)")
+        names = {basename(path) for path in changed}
+        stems = {splitext(name)[0] for name in names}  # modules: a folder of that name is another thing
+        words = [rf"(?<!\w){re.escape(name)}(?!\w)" for name in sorted(names) if len(name) > 1]
+        words += [rf"(?<![\w/]){re.escape(stem)}(?![\w/])" for stem in sorted(stems) if len(stem) > 1]
+        self._changed = re.compile("|".join(words) or r"(?!)")
         self._patterns = [re.compile(pattern) for pattern in patterns]
         self._test_command = test_command.strip()
         self._written: dict[str, bool] = {}
