@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 
 from woodshed.errors import Cause, EnvironmentFault, ModelRateLimited, SandboxDied, WoodshedError, boundary
+from woodshed.harness.asuser import as_user
 from woodshed.interfaces import (
     Acting,
     BlobSink,
@@ -117,7 +118,8 @@ async def _act(
 ) -> ChangeSet:
     wall_s = agent.wall_within(task.agent_timeout_s, task.environment.limits)
     acting = Acting(
-        task=task, agent=agent, sandbox=sandbox, model=parts.model, emit=parts.emit, seed=seed, deadline_s=wall_s
+        task=task, agent=agent, sandbox=as_user(sandbox, task.environment.user), model=parts.model, emit=parts.emit,
+        seed=seed, deadline_s=wall_s,
     )
     with _stage("act", parts.emit, progress), boundary(Cause.HARNESS, f"harness {agent.harness}", usage=True):
         try:
