@@ -196,7 +196,7 @@ def _draft(case: Case, start: Path, judged: Path, after: Path, requirements: Seq
         workspace={path: content for path, content in project.generated().items() if not (start / path).exists()},
         tests=linked_files(
             hidden, workspace=WORKDIR, patterns=tuple(dict.fromkeys(known)), options=project.options(), chosen=needed,
-            pythonpath=[f"{WORKDIR}/{base}".rstrip("/") for base in project.bases()],
+            pythonpath=[f"{WORKDIR}/{base}".rstrip("/") for base in project.bases],
         ),
         solution=_solution(after, changed_or_gone, gone),
         framework=Framework.PYTEST,
