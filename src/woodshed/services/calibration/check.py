@@ -31,8 +31,9 @@ from woodshed.model.retry import RetryRule, RetryRules
 from woodshed.services import runs
 from woodshed.services.calibration import evidence, variants
 from woodshed.services.calibration.tree import Ends, start_tree
-from woodshed.services.crew import Crew, EndState
+from woodshed.services.crew import Crew
 from woodshed.services.home import Home
+from woodshed.services.runtime import EndState
 from woodshed.store.ids import attempt_id, new_run_id
 from woodshed.verify.run import Case
 
@@ -106,7 +107,7 @@ class _Check:
     """Tasks as variants are judged: with a verifier that waits no longer than makes sense."""
 
     def __post_init__(self) -> None:
-        self.crew.given = self._given
+        self.crew.give(self._given)
 
     @property
     def spec(self) -> CheckSpec:

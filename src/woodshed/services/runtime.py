@@ -1,0 +1,145 @@
+"""Runtime: the live parts of one run in this process, from sandboxes to model servers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from woodshed import plugins
+from woodshed.attempt import Parts, judge_end_state, run_attempt
+from woodshed.errors import Cause
+from woodshed.interfaces import Harness, ModelClient, SandboxEngine, Verifier
+from woodshed.model import Agent, Attempt, ChangeSet, EventKind, Invalid, Outcome, Run, StopReason, Task
+from woodshed.services.grading import Grading
+from woodshed.services.home import Home
+from woodshed.store.eventlog import EventLog
+
+if TYPE_CHECKING:
+    from woodshed.gateway.client import Gateway
+
+
+@dataclass(frozen=True, slots=True)
+class EndState:
+    """What an attempt that nobody acts is judged by: ``changes`` to the start of ``task``; ``note`` says whose."""
+
+    task: Task
+    changes: ChangeSet
+    note: str
+
+
+class Runtime:
+    """Everything live that executes attempts of a run here, whoever hands them out. Leaving it closes all of it.
+
+    Acting and verifying take one of ``slots``; a model that we serve ourselves answers ``parallel`` attempts at once.
+    Raises UsageError for a harness, an engine or a verifier that this machine does not have, or a model out of reach.
+    """
+
+    def __init__(
+        self, home: Home, run: Run, tasks: Sequence[Task], *, slots: asyncio.Semaphore, parallel: int
+    ) -> None:
+        self._home, self._run = home, run
+        self._tasks: Mapping[str, Task] = {task.id: task for task in tasks}
+        self._agents: dict[str, Agent] = {agent.name: agent for agent in run.spec.agents}
+        self._harnesses: dict[str, Harness] = {
+            agent.name: plugins.harness(agent.harness) for agent in run.spec.agents
+        }
+        self._verifier: Verifier = plugins.verifier(run.spec.verifier)
+        self._slots, self._parallel = slots, parallel
+        self._stack = AsyncExitStack()
+        self.given: Callable[[Attempt], EndState | None] = lambda attempt: None
+        """Asked of every attempt: an end state is judged in the place of what its agent would do."""
+        self._engine: SandboxEngine
+        self._opening: asyncio.Future[None] | None = None
+        self._grading: Grading
+        self._gateway: Gateway | None = None
+
+    @property
+    def engine(self) -> SandboxEngine:
+        """The engine that all sandboxes of the run come from."""
+        return self._engine
+
+    async def __aenter__(self) -> Self:
+        try:
+            self._engine = plugins.engine(self._run.spec.engine, self._home.path)
+            self._stack.push_async_callback(self._engine.close)
+            if any(agent.model for agent in self._agents.values()):
+                await self._reach_models()
+            self._grading = Grading(self._run.spec.rules, self._verifier, self._engine, self._home.blobs)
+        except BaseException:
+            await self._stack.aclose()
+            raise
+        self._opening = asyncio.ensure_future(self._engine.open())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            await self.ready()
+        finally:
+            await self._stack.aclose()
+
+    async def ready(self) -> None:
+        """The engine stands, or failed to: what fails here fails again in each attempt, which then has the cause."""
+        if self._opening is not None:
+            await asyncio.gather(self._opening, return_exceptions=True)
+
+    async def _reach_models(self) -> None:
+        """The gateway stands and every model named is reachable; the agents are bound to their addresses."""
+        from woodshed.gateway.client import Gateway  # with the HTTP client 0.1 s, which a run without a model saves
+        from woodshed.services.endpoints import Endpoints
+
+        self._gateway = Gateway()
+        self._stack.push_async_callback(self._gateway.close)
+        endpoints = await self._stack.enter_async_context(
+            Endpoints(self._home.path, self._agents.values(), parallel=self._parallel)
+        )
+        self._agents = {name: endpoints.bound(agent) for name, agent in self._agents.items()}
+
+    async def execute(self, attempt: Attempt, log: EventLog) -> Outcome:
+        """One execution's outcome, its events in ``log``; who is cancelled sets it aside as evidence."""
+        agent = self._agents[attempt.agent]
+        grader = None if self._run.spec.check else self._grading.grader(self._tasks[attempt.task], log.emit)
+        parts = Parts(
+            engine=self._engine,
+            harness=self._harnesses[agent.name],
+            verifier=self._verifier,
+            model=self._client(agent, log, attempt.seed),
+            blobs=self._home.blobs,
+            emit=grader.emit if grader else log.emit,
+            slots=self._slots,
+            grader=grader,
+        )
+        end = self.given(attempt)
+        if end is None:
+            return await run_attempt(self._tasks[attempt.task], agent, parts, seed=attempt.seed)
+        parts.emit(EventKind.NOTE, {"text": end.note})
+        return await judge_end_state(end.task, end.changes, parts)
+
+    def _client(self, agent: Agent, log: EventLog, seed: int) -> ModelClient | None:
+        if agent.model is None:
+            return None
+        assert self._gateway is not None
+        return self._gateway.client(agent.model, log.emit, seed=seed)
+
+
+def interrupted(why: str) -> Outcome:
+    """What an execution came to that was cut off: evidence, by which its attempt, still pending, is never counted."""
+    return Outcome(
+        verdict=Invalid(cause=Cause.CANCELLED, detail=why, retryable=True), stop=StopReason.CANCELLED
+    )
+
+
+def again_in_s(home: Home, run: Run, attempt: Attempt, outcome: Outcome, chance: float) -> float | None:
+    """Seconds until the next execution of an attempt that just broke, by the run's rules; None: its outcome counts."""
+    if outcome.broke is None or not outcome.broke.retryable:
+        return None
+    past = [
+        execution.outcome.broke for execution in home.store.executions(attempt.id)
+        if execution.outcome is not None and execution.outcome.broke is not None
+    ]
+    return run.spec.retry.wait_s([*past, outcome.broke], chance)
