@@ -262,11 +262,12 @@ def history(path: Path) -> tuple[Repo, dict[str, str]]:
     return repo, made
 
 
-def few(path: Path) -> tuple[Repo, dict[str, str]]:
-    """Five commits, one of them a true pair; id by what each is."""
+def few(path: Path, project: str = "wordkit") -> tuple[Repo, dict[str, str]]:
+    """Five commits of a project of that name, one of them a true pair; id by what each is."""
     repo, made = Repo(path), {}
     made["initial"] = repo.commit("Begin", {
-        "pyproject.toml": PYPROJECT, "wordkit/__init__.py": "", "wordkit/count.py": COUNT, "tests/__init__.py": "",
+        "pyproject.toml": PYPROJECT.replace("wordkit", project),
+        "wordkit/__init__.py": "", "wordkit/count.py": COUNT, "tests/__init__.py": "",
         "tests/test_count.py": TEST_COUNT})
     made["pair"] = repo.commit("Count no words in nothing", {
         "wordkit/count.py": COUNT_FIXED, "tests/test_count.py": TEST_COUNT_2})

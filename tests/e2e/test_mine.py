@@ -205,6 +205,15 @@ def test_what_is_kept_is_calibrated(new_home: Callable[[], Path], tmp_path: Path
     assert len(json.loads(woodshed("show", "--json", home=home).stdout)["runs"]) == 1
 
 
+@pytest.mark.slow
+def test_a_project_that_every_sandbox_holds_is_refused(new_home: Callable[[], Path], tmp_path: Path) -> None:
+    """Where the environment brings a release of the project itself, who solves the task could read the answer there."""
+    repo, made = few(tmp_path / "wordkit", project="IniConfig")
+    result = mined(repo.path, tmp_path / "out", "--no-calibrate", home=new_home())
+    (row,) = (row for row in result["rows"] if row["commit"] == made["pair"])
+    assert (row["kept"], row["reason"]) == (False, "unsound")
+
+
 def test_what_cannot_be_mined_is_told(tmp_path: Path) -> None:
     """No repository, an empty one, a file for --out, an odd --since: usage errors with a remedy, nothing written."""
     few(tmp_path / "wordkit")

@@ -144,7 +144,7 @@ def test_a_src_layout_is_found_and_generated_files_are_made() -> None:
         pyproject_toml='[project]\nname = "my-kit"\n[tool.setuptools_scm]\nversion_file = "src/kit/_version.py"\n',
         src__kit____init___py="import importlib.metadata\n", tests__test_a_py="",
     )
-    assert made.bases() == ("src", "")
+    assert made.bases == ("src", "")
     assert made.packages() == {"kit"}
     assert set(made.generated()) == {"src/kit/_version.py", "src/my_kit-0.0.0.dist-info/METADATA"}
 

@@ -139,3 +139,10 @@ def test_what_proves_nothing_has_its_reason(
     found = judge(runs(before, after, network), FILES)
     assert isinstance(found, Rejection)
     assert found.reason is reason
+
+
+def test_a_project_among_its_own_requirements_is_no_task() -> None:
+    """Where the environment brings a release of the project, its source is the answer: refused in any case."""
+    found = judge([Ran(side="after", outcomes=None, installed=True)], FILES)
+    assert isinstance(found, Rejection)
+    assert found.reason is Reason.UNSOUND

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import sys
 import tempfile
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from woodshed import plugins
+from woodshed import plugins, settings
 from woodshed.errors import UsageError
 from woodshed.services.confirming import confirm
 from woodshed.services.home import Home
@@ -77,7 +78,7 @@ async def mine(order: Order, *, home: Home, progress: Progress) -> Mined:
     with opened_repository(repo) as repository:
         history = await asyncio.to_thread(commits, repository, ref=order.ref, since=order.since)
         name, patterns = await asyncio.to_thread(_known, repository, repo, order.ref)
-        options = f"{order.engine}\0{order.timeout_s}\0{' '.join(patterns)}"
+        options = "\0".join((order.engine, str(order.timeout_s), *patterns, settings.setting("python"), sys.version))
         with opened(home.path, repo, name, options, anew=order.anew) as journal:
             engine = plugins.engine(order.engine, home.path)
             try:

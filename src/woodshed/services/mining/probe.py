@@ -13,17 +13,29 @@ from woodshed.verify.reports import MAX_REPORT_BYTES, Report, Unreadable, read_j
 
 _REPORT = "/logs/verifier/junit.xml"
 _TAIL = 600
+_INSTALLED = """\
+import importlib.metadata, re, sys
+plain = lambda name: re.sub(r"[-_.]+", "-", name or "").lower()
+sys.exit(plain(sys.argv[1]) not in {plain(found.name) for found in importlib.metadata.distributions()})
+"""
 _BAD = (TestOutcome.FAILED, TestOutcome.ERROR)
 
 
-async def probe(engine: SandboxEngine, task: Task, side: Side, *, timeout_s: float) -> Ran:
-    """The outcomes of one run. Raises ImageFault where the environment does not build, EnvironmentFault."""
+async def probe(engine: SandboxEngine, task: Task, side: Side, *, own: str, timeout_s: float) -> Ran:
+    """The outcomes of one run. ``own`` names the project's distribution.
+
+    Raises ImageFault where the environment does not build, EnvironmentFault.
+    """
     uploads = (*task.environment.uploads, Upload(source=task.verifier.tests, target="/tests"))
     if side == "after" and task.solution is not None:
         uploads += (Upload(source=task.solution, target="/solution"),)
     spec = task.environment.model_copy(update={"uploads": uploads})
     sandbox = await engine.create(spec, SandboxPolicy(limits=spec.limits))
     try:
+        if side == "after" and own:
+            found = await sandbox.exec(["python3", "-I", "-c", _INSTALLED, own], cwd=spec.workdir, timeout_s=timeout_s)
+            if found.exit_code == 0:
+                return Ran(side=side, outcomes=None, installed=True)
         if side == "after":
             done = await sandbox.exec(["bash", "/solution/solve.sh"], cwd=spec.workdir, timeout_s=timeout_s)
             if done.exit_code:

@@ -104,7 +104,7 @@ class Bench:
                 if task is None:
                     task = await asyncio.to_thread(self._drafted, material, plan, Path(place) / "task")
                 try:
-                    ran = await self._run(task, side)
+                    ran = await self._run(task, side, material.project.name())
                 except ImageFault as fault:
                     why = " ".join(str(fault).split())[:300]
                     self.journal.add_unbuildable(commit, plan.key, why)
@@ -117,13 +117,13 @@ class Bench:
         made = draft(material, requirements=plan.requirements, scope=plan.scope)
         return write(self.repository, material, made, folder)[0]
 
-    async def _run(self, task: Task, side: Side) -> Ran:
+    async def _run(self, task: Task, side: Side, own: str) -> Ran:
         try:
-            return await probe(self.engine, task, side, timeout_s=self.timeout_s)
+            return await probe(self.engine, task, side, own=own, timeout_s=self.timeout_s)
         except EnvironmentFault as fault:
             if not fault.retryable:
                 raise
-            return await probe(self.engine, task, side, timeout_s=self.timeout_s)
+            return await probe(self.engine, task, side, own=own, timeout_s=self.timeout_s)
 
     async def _kept(self, material: Material, plan: Plan, pair: Pair) -> Kept | Rejection:
         """The finished folder in the journal's keeping, if it is confirmed."""

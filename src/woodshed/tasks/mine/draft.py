@@ -67,7 +67,7 @@ def draft(material: Material, *, requirements: Sequence[str], scope: Sequence[st
         instruction=instruction(candidate, name=material.name, own=project.packages(), failing=failing),
         tests=linked_files(
             dict(material.tests), workspace=WORKDIR, patterns=candidate.patterns, options=project.options(),
-            pythonpath=[f"{WORKDIR}/{base}".rstrip("/") for base in project.bases()], chosen=scope,
+            pythonpath=[f"{WORKDIR}/{base}".rstrip("/") for base in project.bases], chosen=scope,
         ),
         solution=_solution(candidate),
         framework=Framework.PYTEST,

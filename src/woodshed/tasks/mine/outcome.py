@@ -26,12 +26,14 @@ class Ran(Record):
     """One run of the tests on one side. ``outcomes`` is None where no report was left; ``network`` are the ids whose
 
     failure tells of a missing network (``*`` where the whole run's output does, and there is no report).
+    ``installed``: a release of the project itself came with its requirements, where who solves the task could read it.
     """
 
     side: Side
     outcomes: dict[str, TestOutcome] | None
     network: tuple[str, ...] = ()
     timed_out: bool = False
+    installed: bool = False
     detail: str = ""
 
 
@@ -54,6 +56,8 @@ def judge(runs: Sequence[Ran], test_files: Sequence[str]) -> Pair | Rejection:
     ``test_files`` are those that the commit changed.
     """
     before, after = _side(runs, "before"), _side(runs, "after")
+    if any(ran.installed for ran in runs):
+        return Rejection(reason=Reason.UNSOUND, detail="its requirements bring a release of the project itself")
     if none := [ran for ran in (*after, *before) if ran.timed_out or (ran.side == "after" and ran.outcomes is None)]:
         return _no_report(none[0])
     ids = sorted({test for ran in runs for test in ran.outcomes or {}})

@@ -51,6 +51,8 @@ class Project:
     paths: Sequence[str]
     read: Read
     pyproject: Mapping[str, Any] = field(default_factory=dict)
+    bases: tuple[str, ...] = ("",)
+    """Folders (``""`` is the top) from which the project's packages are imported, nearest first."""
 
     @classmethod
     def of(cls, paths: Iterable[str], read: Read) -> Project:
@@ -59,7 +61,8 @@ class Project:
             table = tomllib.loads(_text(read("pyproject.toml")))
         except (tomllib.TOMLDecodeError, RecursionError):
             table = {}
-        return cls(tuple(paths), read, table)
+        known = tuple(paths)
+        return cls(known, read, table, (*_inner(known), ""))
 
     def options(self) -> dict[str, str]:
         """Lines of a pytest.ini: which tests there are, and how they are run. Warnings stay warnings."""
@@ -70,12 +73,6 @@ class Project:
         """Names of the files that hold tests: pytest's own, and what the project adds."""
         chosen = self.options().get("python_files", "").split()
         return tuple(dict.fromkeys((*TEST_FILES, *chosen)))
-
-    def bases(self) -> tuple[str, ...]:
-        """Folders (``""`` is the top) from which the project's packages are imported, nearest first."""
-        inner = [base for base in _BASES if any(path.startswith(f"{base}/") and path.endswith(".py") and
-                                                f"{base}/__init__.py" not in self.paths for path in self.paths)]
-        return (*inner, "")
 
     def modules(self) -> frozenset[str]:
         """Top-level names that importing finds in the project itself, tests and their helpers included."""
@@ -91,7 +88,7 @@ class Project:
                          if path.endswith(".py") and kind_of(path) is Kind.SOURCE)
 
     def _top(self, path: str) -> str:
-        base = next(base for base in self.bases() if not base or path.startswith(base + "/"))
+        base = next(base for base in self.bases if not base or path.startswith(base + "/"))
         return path[len(base) + 1 if base else 0 :].partition("/")[0].removesuffix(".py")
 
     def name(self) -> str:
@@ -112,16 +109,16 @@ class Project:
         if (name := self.name()) and self._asks_for_metadata():
             version = _table(self.pyproject, "project").get("version")
             version = version if isinstance(version, str) and re.fullmatch(r"[\w.+!-]{1,60}", version) else "0.0.0"
-            folder = f"{self.bases()[0]}/{name.replace('-', '_')}-{version}.dist-info".lstrip("/")
+            folder = f"{self.bases[0]}/{name.replace('-', '_')}-{version}.dist-info".lstrip("/")
             files[f"{folder}/METADATA"] = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n".encode()
         return files
 
     def needs(self, tests: Mapping[str, bytes]) -> Needs:
         """What must be installed for ``tests`` (Python files by path) to run, beside the workspace."""
         runtime, pool = dict(self._runtime()), dict(self._pool())
-        options = self.options()
+        options, own = self.options(), self.modules()
         wanted = {DISTRIBUTIONS.get(name, name) for content in tests.values() for name in top_imports(content)
-                  if name not in self.modules()}
+                  if name not in own}
         used = {plugin for mark, plugin in MARKS.items() if any(mark.encode() in text for text in tests.values())}
         used |= {plugin for fixture, plugin in _FIXTURES.items()
                  if any(re.search(rb"def \w+\([^)]*\b%s\b" % fixture.encode(), text) for text in tests.values())}
@@ -202,6 +199,12 @@ class Project:
     def _asks_for_metadata(self) -> bool:
         return any(any(word in (self.read(path) or b"") for word in _METADATA) for path in self.paths
                    if path.endswith(".py") and kind_of(path) is Kind.SOURCE)
+
+
+def _inner(paths: Sequence[str]) -> list[str]:
+    known = set(paths)
+    return [base for base in _BASES if f"{base}/__init__.py" not in known
+            and any(path.startswith(f"{base}/") and path.endswith(".py") for path in paths)]
 
 
 def _requirements(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
