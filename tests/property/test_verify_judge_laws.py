@@ -44,6 +44,7 @@ FACTS = st.builds(
 def test_no_reward_without_every_condition(facts: Facts, demands: Demands, control: bool) -> None:
     """A total above 0 means: own end, fresh report, each id once and passed, canary failed once, status not 0."""
     verdict = judge(facts, demands, control=control).verdict
+    assert verdict.total is not None
     if verdict.total <= 0:
         return
     assert verdict.total == 1.0
@@ -80,7 +81,10 @@ def test_every_verdict_is_whole(facts: Facts, demands: Demands, control: bool, f
 @given(FACTS, DEMANDS)
 def test_controls_never_help(facts: Facts, demands: Demands) -> None:
     """Laying hands on controls never raises a total."""
-    assert judge(facts, demands, control=True).verdict.total <= judge(facts, demands).verdict.total
+    handled, honest = judge(facts, demands, control=True).verdict.total, judge(facts, demands).verdict.total
+    assert handled is not None
+    assert honest is not None
+    assert handled <= honest
 
 
 @given(st.binary(max_size=400) | st.text(max_size=200).map(lambda text: text.encode("utf-8", "surrogatepass")))

@@ -12,7 +12,8 @@ import pytest_asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cheatbench import SCRIPT_EXPECTED, SCRIPT_HIDDEN, SOLVED, Bench, make_task
+from cheatbench import SOLVED, Bench, make_task
+from cheatgrounds import SCRIPT_EXPECTED, SCRIPT_HIDDEN
 from woodshed.errors import Cause, UsageError, VerifierFault
 from woodshed.model import Assurance, EventKind, Task, TestOutcome
 from woodshed.model.probe import Probe

@@ -27,6 +27,7 @@ def facts(exit_code: int = 1, found: Found = Found.FRESH, **outcomes: TestOutcom
 
 def ruled(given: Facts, **more: object) -> tuple[float, Cause | None, tuple[str, ...]]:
     verdict = judge(given, DEMANDS, **more).verdict  # type: ignore[arg-type]  # keywords of judge
+    assert verdict.total is not None
     return verdict.total, verdict.cause, verdict.flags
 
 
