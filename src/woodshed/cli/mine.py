@@ -12,7 +12,8 @@ from woodshed import settings
 from woodshed.cli.driving import interruptible
 from woodshed.cli.output import Json, emit_json, err, note, number, out, percent, table
 from woodshed.cli.progress import bar
-from woodshed.services import mining
+from woodshed.model import Sampling
+from woodshed.services import agents, mining
 from woodshed.services.home import opened
 
 Repo = Annotated[Path, typer.Argument(help="A git repository: a clone's folder, or a bare one.")]
@@ -24,6 +25,7 @@ Concurrency = Annotated[int, typer.Option("--concurrency", "-c", min=1, help="Co
 Engine = Annotated[str | None, typer.Option(help="Sandbox engine [default: WOODSHED_ENGINE or native].")]
 Timeout = Annotated[float, typer.Option(min=1, metavar="SECONDS", help="Of one run of a commit's tests.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace task folders of the same names.")]
+Model = Annotated[str | None, typer.Option(help="Words the instructions: local, local:NAME, FILE.gguf, NAME@URL.")]
 New = Annotated[bool, typer.Option("--new", help="Forget what was found of this repository before.")]
 Calibrate = Annotated[bool, typer.Option("--calibrate/--no-calibrate", help="Check what is kept, as tasks check does.")]
 
@@ -40,12 +42,14 @@ def mine(
     force: Force = False,
     calibrate: Calibrate = True,
     new: New = False,
+    model: Model = None,
     json: Json = False,
 ) -> None:
     """Tasks from a repository's history: commits whose own tests fail before them and pass after. Resumes by itself."""
     order = mining.Order(
         repo=repo, out=into, ref=ref, since=since, most=most, concurrency=concurrency,
         engine=engine or settings.setting("engine"), timeout_s=timeout, force=force, calibrate=calibrate, anew=new,
+        model=agents.parse_model(model, sampling=Sampling()) if model else None,
     )  # fmt: skip
     try:
         with opened() as home, bar() as progress:

@@ -9,15 +9,18 @@ import sys
 import tempfile
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from woodshed import plugins, settings
 from woodshed.errors import UsageError
+from woodshed.model import ModelSpec
 from woodshed.services.confirming import confirm
 from woodshed.services.home import Home
 from woodshed.services.mining.calibrate import calibrate
+from woodshed.services.mining.describe import describing
 from woodshed.services.mining.journal import Journal, Kept, opened
 from woodshed.services.mining.trial import Bench
 from woodshed.tasks.calibrated import write_calibration
@@ -32,7 +35,10 @@ Progress = Callable[[int, int | None, str], None]
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What is to be mined. ``most`` bounds the tasks kept, newest first; ``since`` is a date or a commit."""
+    """What is to be mined. ``most`` bounds the tasks kept, newest first; ``since`` is a date or a commit.
+
+    ``model`` words the instructions of tasks that are kept anew.
+    """
 
     repo: Path
     out: Path
@@ -45,6 +51,7 @@ class Order:
     force: bool = False
     calibrate: bool = True
     anew: bool = False
+    model: ModelSpec | None = None
 
 
 @dataclass(slots=True)
@@ -82,9 +89,12 @@ async def mine(order: Order, *, home: Home, progress: Progress) -> Mined:
         with opened(home.path, repo, name, options, anew=order.anew) as journal:
             engine = plugins.engine(order.engine, home.path)
             try:
-                bench = Bench(repository, name, engine, journal, lambda task: confirm(task, home, engine),
-                              order.timeout_s)
-                mined = await _all(order, bench, history, patterns, Mined(name, out), progress)
+                async with AsyncExitStack() as stack:
+                    describe = await stack.enter_async_context(
+                        describing(order.model, home, parallel=order.concurrency)) if order.model else None
+                    bench = Bench(repository, name, engine, journal, lambda task: confirm(task, home, engine),
+                                  order.timeout_s, describe)
+                    mined = await _all(order, bench, history, patterns, Mined(name, out), progress)
             finally:
                 await engine.close()
             if order.calibrate:

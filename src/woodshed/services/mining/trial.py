@@ -13,6 +13,7 @@ from pathlib import Path
 from woodshed.errors import EnvironmentFault, ImageFault, UsageError
 from woodshed.interfaces import SandboxEngine
 from woodshed.model import Task
+from woodshed.services.mining.describe import Describe
 from woodshed.services.mining.journal import Journal, Kept
 from woodshed.services.mining.probe import probe
 from woodshed.tasks.git import Repository
@@ -60,6 +61,7 @@ class Bench:
     journal: Journal
     confirm: Confirm
     timeout_s: float
+    describe: Describe | None = None
 
     async def settle(self, candidate: Candidate) -> Kept | Rejection:
         """What ``candidate`` comes to, written down. Raises EnvironmentFault where the world is at fault."""
@@ -129,8 +131,9 @@ class Bench:
         """The finished folder in the journal's keeping, if it is confirmed."""
         name = f"{slug(self.name)}-{material.candidate.commit.id[:10]}"
         facts = {"scope": "changed test files" if plan.scope else "all tests"}
-        made = await asyncio.to_thread(
-            draft, material, requirements=plan.requirements, scope=plan.scope, pair=pair, facts=facts)
+        described = await self.describe(material.candidate) if self.describe is not None else None
+        made = await asyncio.to_thread(draft, material, requirements=plan.requirements, scope=plan.scope, pair=pair,
+                                       facts=facts, described=described)
         with tempfile.TemporaryDirectory(prefix="trial-", dir=self.journal.folder) as place:
             task, dropped = await asyncio.to_thread(write, self.repository, material, made, Path(place) / name)
             if (wrong := await self.confirm(task)) is not None:

@@ -56,7 +56,7 @@ class Material:
 
 
 def draft(material: Material, *, requirements: Sequence[str], scope: Sequence[str] = (), pair: Pair | None = None,
-          facts: Mapping[str, object] | None = None) -> Draft:
+          facts: Mapping[str, object] | None = None, described: str | None = None) -> Draft:
     """The task without its workspace. ``scope`` are the only test files to run (all where empty).
 
     Without ``pair`` it expects no test yet: it is there to be probed.
@@ -64,7 +64,8 @@ def draft(material: Material, *, requirements: Sequence[str], scope: Sequence[st
     candidate, project = material.candidate, material.project
     failing = pair.fail_to_pass if pair else ()
     return Draft(
-        instruction=instruction(candidate, name=material.name, own=project.packages(), failing=failing),
+        instruction=instruction(candidate, name=material.name, own=project.packages(), failing=failing,
+                                described=described),
         tests=linked_files(
             dict(material.tests), workspace=WORKDIR, patterns=candidate.patterns, options=project.options(),
             pythonpath=[f"{WORKDIR}/{base}".rstrip("/") for base in project.bases], chosen=scope,

@@ -32,18 +32,24 @@ _LEAST = 8
 """Characters of a line, spaces apart, from which on repeating it tells something of the fix."""
 
 
-def instruction(candidate: Candidate, *, name: str, own: Collection[str], failing: Sequence[str]) -> str:
+def instruction(
+    candidate: Candidate, *, name: str, own: Collection[str], failing: Sequence[str], described: str | None = None
+) -> str:
     """The Markdown that an agent is told.
 
     ``failing`` are the ids of the tests that fail before and pass after, ``own`` the project's top-level modules.
+    ``described`` is what someone who never saw the fix says of it; it stands in the place of the message's body.
 
     No line that the fix adds is in it (see :func:`leaks`).
     """
     fix = fix_lines(candidate)
     known = "\n".join(edit.after.decode("utf-8", "replace") for edit in candidate.tests if edit.after is not None)
     title, body = _message(candidate.commit.message, fix, known)
+    words = _described(described, fix, known)
     parts = [f"# {title or 'Make the failing tests pass'}\n"]
-    if body:
+    if words:
+        parts.append(words + "\n")
+    elif body:
         parts.append("What the team wrote of this change:\n\n" + "".join(f"> {line}".rstrip() + "\n"
                                                                          for line in body.splitlines()))
     parts.append(f"The source of `{name}` lies in the current folder. Change it so that this holds. Tests that you do "
@@ -93,6 +99,14 @@ def _message(message: str, fix: Sequence[str], known: str) -> tuple[str, str]:
         kept.append(_REFERENCE.sub("", line))
     body = re.sub(r"\n{3,}", "\n\n", "\n".join(kept)).strip()[:MAX_BODY]
     return title, "" if leaks(body, fix) else body  # a line of the fix may be broken over two of the message
+
+
+def _described(text: str | None, fix: Sequence[str], known: str) -> str:
+    """What a model said, without headings; nothing where it repeats the fix."""
+    plain = _COMMENT.sub("", _visible(text or "")).strip()[:MAX_BODY]
+    lines = [re.sub(r"^#+\s*", "", line.rstrip()) for line in plain.splitlines()]
+    told = "\n".join(lines).strip()
+    return "" if leaks(told, fix) or any(_tells(line, fix, known) for line in lines) else told
 
 
 def _tells(line: str, fix: Sequence[str], known: str) -> bool:
