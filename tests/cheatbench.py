@@ -35,9 +35,12 @@ START = {
     "tests/test_visible.py": "from calc import mul\n\n\ndef test_mul_visible():\n    assert mul(2, 3) == 6\n",
 }
 SOLVED = "cat > calc.py <<'E'\ndef add(a, b):\n    return a + b\n\n\ndef mul(a, b):\n    return a * b\nE\n"
+# Without what these tests have no use for: a fifth of pytest's start.
+PLAIN_PYTEST = "python3 -m pytest -q --assert=plain " + " ".join(
+    f"-p no:{name}" for name in ("cacheprovider", "doctest", "faulthandler", "logging", "pastebin", "unittest"))
 HIDDEN = {
     # As SWE-bench does it: hidden tests join the repository's own, and its configuration holds.
-    "test.sh": "cp /tests/test_*.py tests/\npython3 -m pytest -q tests --junitxml=/logs/verifier/junit.xml\n",
+    "test.sh": f"cp /tests/test_*.py tests/\n{PLAIN_PYTEST} tests --junitxml=/logs/verifier/junit.xml\n",
     "test_add.py": "from calc import add\nfrom helper import same\n\n\ndef test_add():\n    same(add(2, 2), 4)\n\n\n"
                    "def test_add_negative():\n    same(add(2, -2), 0)\n",
     "test_mul.py": "from calc import mul\n\n\ndef test_mul():\n    assert mul(3, 4) == 12\n",

@@ -85,6 +85,20 @@ def test_a_probe_that_cannot_be_asked_is_refused(tmp_path: Path, probes: dict[st
     assert caught.value.remedy
 
 
+def test_steps_have_no_probes(tmp_path: Path) -> None:
+    """A task of several steps that asks its program is refused by name: nothing says after which step."""
+    folder = a_folder(tmp_path / "t", {"a": GOOD})
+    for name in ("one", "two"):
+        (folder / "steps" / name).mkdir(parents=True)
+        (folder / "steps" / name / "instruction.md").write_text("Do it.\n")
+    table = {"steps": [{"name": "one"}, {"name": "two"}]}
+    text = toml.dumps(table) + (folder / "task.toml").read_text()
+    (folder / "task.toml").write_text(text)
+    with pytest.raises(UsageError, match="one step") as caught:
+        load_task(folder)
+    assert caught.value.field == "woodshed.probes"
+
+
 def test_rewards_may_name_probes(tmp_path: Path) -> None:
     """A named reward is made of tests and probes alike; of probes that are not there it is refused."""
     task = load_task(a_folder(tmp_path / "t", {"a": GOOD}, rewards={"works": ["probe::a"]}))

@@ -34,7 +34,7 @@ os._exit(0)
 """
 _BOMB = """
 import os, time
-end = time.time() + 2
+end = time.time() + 1
 while time.time() < end:
     try:
         os.fork()
