@@ -94,6 +94,7 @@ GOOD: dict[str, Any] = {"nop": [fails()] * 3, "reference": [passes()] * 5, "vari
     (Label.BROKEN_ENVIRONMENT, "y: not found", {"reference": [
         breaks(Cause.VERIFIER, retryable=False, output="libx.so: cannot open\nbash: y: not found\nno such file")] * 5}),
     (Label.ACCEPTS_NOTHING, "it broke", {"reference": [breaks(Cause.VERIFIER, retryable=False)] * 5}),
+    (None, "it broke", {"nop": [fails(), breaks(), breaks()]}),
     (None, "it broke", {"nop": [breaks()] * 3, "reference": [breaks()] * 5}),
     (None, "not judged", {"reference": [Try(None)] * 5}),
     (None, "it broke", {"reference": [breaks(Cause.HARNESS)] * 5}),
@@ -111,6 +112,7 @@ def test_what_broke_is_no_evidence() -> None:
                         {"cheat:a": breaks()}, judged(fails(), breaks(), passes(), *[fails()] * 8))
     assert rule(evidence).label is Label.SOUND
     assert "1 variants could not be judged" in rule(evidence).warnings
+    assert sum("say nothing" in told for told in rule(evidence).warnings) == 2
     assert strength(evidence) == (9, 10, 0.9)
     assert [one.name for one in survivors(evidence)] == ["v2"]
     assert flake_rates(evidence.reference) == {"a": 0.0}

@@ -171,7 +171,7 @@ class _Check:
                 unexplored = "no variants: a task of several steps has no single end state" if task.steps else ""
                 return variants.Findings(leaks=variants.leaks(task, tree, ends), variations=tuple(made),
                                          unexplored=unexplored)
-        except WoodshedError as error:
+        except (WoodshedError, OSError) as error:
             return variants.Findings(unexplored=f"neither leaks nor variants were looked for: {error}")
 
     def _repeats(self, task: Task, made: Sequence[Attempt]) -> range:

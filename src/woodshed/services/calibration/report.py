@@ -170,6 +170,8 @@ def _evidence(home: Home, task: Task, attempts: Sequence[Attempt], findings: var
         elif attempt.agent == check.ORACLE:
             reference.append(one)
         elif attempt.agent == check.VARIANT:
+            if attempt.index >= len(findings.variations):  # what they were was kept in a file of the run, and is gone
+                continue
             judged.append(Judged(findings.variations[attempt.index].survivor, one))
         else:
             cheats[attempt.agent] = one

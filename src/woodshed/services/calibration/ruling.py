@@ -85,7 +85,7 @@ def rule(evidence: Evidence) -> Ruling:
         return Ruling(broken[0], (broken[1],), told)
     if not evidence.solvable:
         return Ruling(Label.ACCEPTS_NOTHING, ("there is no reference: nothing shows that it can be solved",), told)
-    if not nop.valid or not reference.valid:
+    if nop.valid <= nop.invalid or reference.valid <= reference.invalid:
         return Ruling(None, (_unjudged(evidence),), told)
     if not reference.passed:
         return Ruling(*_rejected(evidence), told)
@@ -205,6 +205,9 @@ def _warnings(evidence: Evidence) -> tuple[str, ...]:
     unsteady = [name for name, rate in flake_rates(evidence.nop).items() if rate]
     if unsteady:
         told.append(f"on the untouched start these disagree with themselves: {', '.join(unsteady[:3])}")
+    for who, made in (("nobody", tries(evidence.nop)), ("the reference", tries(evidence.reference))):
+        if made.invalid:
+            told.append(f"{made.invalid} attempts by {who} broke by no one's doing, and say nothing")
     invalid = sum(isinstance(one.attempt.verdict, Invalid) for one in evidence.variants)
     if invalid:
         told.append(f"{invalid} variants could not be judged")
