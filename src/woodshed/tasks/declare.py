@@ -350,10 +350,7 @@ class Declared:
 
     def probes(self) -> tuple[Probe, ...]:
         """What the program is asked apart from its tests."""
-        tables = self.config.woodshed.probes
-        if tables and self.config.steps:
-            self.fail("woodshed.probes", "probes hold for tasks of one step", "Remove them, or the steps.")
-        workdir = self.workdir()
+        tables, workdir = self.config.woodshed.probes, self.workdir()
         return probes(tables, self.tests(), lambda field, value: self._absolute(field, value, workdir), self.fail)
 
     def rules(self) -> RuleSet | None:
