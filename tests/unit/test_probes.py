@@ -20,6 +20,8 @@ from woodshed.model.probe import Probe
 from woodshed.sandbox.native.engine import NativeEngine
 from woodshed.tasks import toml
 from woodshed.tasks.load import load_task
+from woodshed.tasks.probes import ProbeTable
+from woodshed.tasks.write import Draft, write_task
 from woodshed.verify.judge import Answers, Demands, Facts, Found, judge
 from woodshed.verify.probes import equal
 from woodshed.verify.reports import Report
@@ -49,6 +51,15 @@ def test_a_table_is_read_whole(tmp_path: Path) -> None:
         name="adds two", argv=tuple(CALL), stdin="2 2", stdout_file=answer, match="lines", exit_code=3, timeout_s=2.5,
         inputs={"/workspace/data/in.txt": answer}, files={"/srv/out": answer})
     assert probe.id == "probe::adds two"
+
+
+def test_a_draft_writes_what_is_read(tmp_path: Path) -> None:
+    """Probes of a written task are those of the draft, with their files."""
+    ask = ProbeTable(argv=("cat", "a \"b\" \\n"), stdin="x\ny", inputs={"in": "deep/in.txt"}, exit_code=0)
+    draft = Draft(instruction="Do it.\n", tests={"test.sh": b"exit 1\n", "deep/in.txt": b"\xff"}, probes={"a b": ask})
+    (probe,) = write_task(tmp_path / "t", draft).verifier.probes
+    assert (probe.name, probe.argv, probe.stdin) == ("a b", ask.argv, ask.stdin)
+    assert probe.inputs["/workspace/in"].read_bytes() == b"\xff"
 
 
 GOOD = {"argv": ["true"], "exit_code": 0}

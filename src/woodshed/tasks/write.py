@@ -15,6 +15,7 @@ from woodshed.model import Framework, Record, Task
 from woodshed.tasks import toml
 from woodshed.tasks.declare import WORKDIR
 from woodshed.tasks.load import AGENT_TIMEOUT_S, load_task
+from woodshed.tasks.probes import ProbeTable
 
 LISTED = 20
 """More expected tests than these stand in a file of their own."""
@@ -37,6 +38,7 @@ class Draft(Record):
     framework: Framework | None = None
     expected_tests: tuple[str, ...] = ()
     rewards: dict[str, tuple[str, ...]] = {}
+    probes: dict[str, ProbeTable] = Field(default={}, description="by name; their files are among tests")
     protected: tuple[str, ...] = ()
     capture: tuple[str, ...] = ()
     requirements: tuple[str, ...] = ()
@@ -104,6 +106,7 @@ def _table(draft: Draft) -> dict[str, Any]:
         "capture": list(draft.capture),
         "rewards": {name: list(ids) for name, ids in draft.rewards.items()},
         "limits": dict(draft.limits),
+        "probes": {name: probe.model_dump(exclude_defaults=True) for name, probe in draft.probes.items()},
     }
     package = {"name": draft.name, "description": draft.description} if draft.name else {}
     table: dict[str, Any] = {
