@@ -69,6 +69,7 @@ def test_a_pair_of_releases(package: str, old: str, new: str, mended: int, tmp_p
     assert sum(outcome != "passed" for outcome in outcomes.values()) == mended
 
 
+@pytest.mark.slow
 def test_rows_of_five_data_sets(tmp_path: Path, new_home: Callable[[], Path]) -> None:
     """Issues of a repository with the columns of each: the reference mends all five, nothing mends none."""
     made = rows(tmp_path / "clones")
