@@ -183,7 +183,9 @@ def test_a_small_history_in_one_command(new_home: Callable[[], Path], tmp_path: 
     assert "text.split" not in task.instruction
     journal = next((home / "mining").glob("*/journal.jsonl"))
     before = journal.read_bytes()
-    again = mined(repo.path, tmp_path / "again", "--no-calibrate", home=home)
+    order = Order(repo=repo.path, out=tmp_path / "again", calibrate=False)
+    with opened_home(home) as shed:
+        again = asyncio.run(mine(order, home=shed, progress=lambda done, total, what: None)).record()
     assert journal.read_bytes() == before
     assert load_task(Path(again["tasks"][0])).digest == task.digest
     assert leftovers(home) == []

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 
 from kit import leftovers
 from minekit import COUNT, COUNT_FIXED, PYPROJECT, TEST_COUNT, TEST_COUNT_2, Repo
+from woodshed.cli.mine import show
 from woodshed.services.home import opened
 from woodshed.services.mining import Mined, Order, mine
 from woodshed.tasks import load_task
@@ -126,17 +126,16 @@ def test_nothing_of_the_host_stands_in_a_mined_task(mined: Raided) -> None:
     assert {"out", "up", "round"} <= {note.rpartition(" ")[2] for note in notes.split("; ")}
 
 
-def test_a_message_stays_words(mined: Raided) -> None:
+def test_a_message_stays_words(mined: Raided, capsys: pytest.CaptureFixture[str]) -> None:
     """Escapes and hidden comments of a message reach neither agent nor terminal; its markup is printed as text."""
-    repo, mark, pair, home, found = mined
+    _, mark, pair, _, found = mined
     instruction = load_task(found.out / f"wordkit-{pair[:10]}").instruction
     assert "\x1b" not in instruction
     assert "evil.example" not in instruction
     assert "Empty texts have no words." in instruction
-    done = subprocess.run(
-        [sys.executable, "-m", "woodshed", "tasks", "mine", repo.path, "--out", found.out, "--no-calibrate"],
-        env={**os.environ, "WOODSHED_HOME": str(home), "FORCE_COLOR": "1", "COLUMNS": "200"}, capture_output=True,
-        text=True, check=True, timeout=300)
-    assert "[bold red]now[/]" in done.stdout
-    assert "\x1b]0;" not in done.stdout
+    capsys.readouterr()
+    show(found.record())
+    printed = capsys.readouterr().out
+    assert "[bold red]now[/]" in printed
+    assert "\x1b]0;" not in printed
     assert not mark.exists()

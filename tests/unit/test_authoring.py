@@ -152,13 +152,11 @@ def test_a_start_that_changed_is_no_start(attempted: tuple[Path, str], shed_home
 
 
 def test_the_commands_speak_json(shed_home: Path, tmp_path: Path) -> None:
-    """new prints its folder; from-attempt without an attempt of that name is a usage error."""
+    """new prints its folder, for programs, and an attempt that no one knows is a usage error."""
     done = woodshed("tasks", "new", tmp_path / "first", "--framework", "script", "--json", home=shed_home)
     assert '"framework": "script"' in done.stdout
-    done = woodshed("tasks", "from-attempt", "r-none.1", "--out", tmp_path, "--approve", "--json", home=shed_home)
-    assert done.returncode == 2
-    done = woodshed("tasks", "new", tmp_path / "second", "--framework", "rust", home=shed_home)
-    assert done.returncode == 2
+    with opened(shed_home) as home, pytest.raises(UsageError, match="r-none"):
+        authoring.from_attempt(home, "r-none.1", tmp_path, approve=True)
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ import typer
 
 from woodshed import settings
 from woodshed.cli.driving import interruptible
-from woodshed.cli.output import Json, emit_json, err, note, number, out, percent, table
+from woodshed.cli.output import Json, emit_json, err, note, number, out, percent, plain, table
 from woodshed.cli.progress import bar
 from woodshed.model import Sampling
 from woodshed.services import agents, mining
@@ -61,10 +61,11 @@ def mine(
     if json:
         emit_json(record)
     else:
-        _show(record)
+        show(record)
 
 
-def _show(record: dict[str, Any]) -> None:
+def show(record: dict[str, Any]) -> None:
+    """The table of a mining's record, and what to do next. Subjects and details are anyone's text."""
     table(
         ("commit", "date", "subject", "kept", "#fail→pass", "#pass→pass", "#strength", "why not"),
         (
@@ -81,6 +82,4 @@ def _show(record: dict[str, Any]) -> None:
     if record["unseen"]:
         note(f"{record['unseen']} older commits were not looked at (--max)")
     if record["kept"]:
-        from woodshed.cli.output import plain
-
         out.print(f"next: woodshed run {plain(record['out'])} --agent oracle --agent nop")
