@@ -249,7 +249,8 @@ def test_a_check_is_planned_with_the_cheats_that_fit(tmp_path: Path) -> None:
     spec = plan([task], CheckSpec(), concurrency=2, seed=0, engine="native")
     names = [agent.name for agent in spec.agents]
     assert names[:3] == ["nop", "oracle", "variant"]
-    assert names[3:] == sorted(cheats(task, Assurance.POISONED, slow=False))
+    assert names[3:] == sorted(cheats(task, Assurance.OUT_OF_PROCESS, slow=False))
+    assert all(set(cheats(task, level, slow=False)) <= set(names) for level in Assurance)
     assert len(names) > 3
     assert spec.verifier == "calibrating"
     without = plan([task], CheckSpec(cheats="none"), concurrency=2, seed=0, engine="native")

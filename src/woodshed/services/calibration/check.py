@@ -55,7 +55,7 @@ _CHANCE = re.compile(
 
 def plan(tasks: Sequence[Task], check: CheckSpec, *, concurrency: int, seed: int, engine: str) -> RunSpec:
     """The run that checks ``tasks``. Its agents are all that any of them may be attempted by."""
-    cheats = sorted({name for task in tasks for name in _cheats(task, check, Assurance.POISONED)})
+    cheats = sorted({name for task in tasks for name in _cheats(task, check, Assurance.OUT_OF_PROCESS)})
     agents = [
         Agent(name=NOP, harness=NOP), Agent(name=ORACLE, harness=ORACLE),
         Agent(name=VARIANT, harness=NOP),  # nobody acts: its end states are given
@@ -150,7 +150,8 @@ class _Check:
             findings = await self._findings(task, reference, asked=not any(map(evidence.passed, untouched)))
         if reference is not None and not any(map(evidence.passed, untouched)):
             wanted += [(task, ORACLE, index) for index in self._repeats(task, made)]
-            wanted += [(task, name, 0) for name in _cheats(task, self.spec, _assurance(reference))]
+            known = {agent.name for agent in self.run.spec.agents}  # a resumed check may have begun with fewer cheats
+            wanted += [(task, name, 0) for name in _cheats(task, self.spec, _assurance(reference)) if name in known]
         variants.keep(self.home, self.run.id, task, findings)
         self._take_up(task, findings, made)
         return wanted + [(task, VARIANT, index) for index in range(len(findings.variations))]
