@@ -186,7 +186,10 @@ def test_compressions_that_inflate_a_whole_read_at_once_are_refused(tmp_path: Pa
         extract(tmp_path / "b.zip", tmp_path / "out")
 
 
-@pytest.mark.parametrize("body", [b"", b"no archive", b"PK\3\4 broken", gzip.compress(b"no tar in here" * 100, mtime=0)])
+@pytest.mark.parametrize(
+    "body", [b"", b"no archive", b"PK\3\4 broken", gzip.compress(b"no tar in here" * 100, mtime=0)],
+    ids=["empty", "text", "broken zip", "no tar"],
+)
 def test_what_is_no_archive_is_named(tmp_path: Path, body: bytes) -> None:
     """A file that is no archive is a usage error with its path, as is one that is not there."""
     path = tmp_path / "x.tar.gz"
