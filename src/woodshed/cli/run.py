@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Coroutine
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,7 +16,7 @@ from woodshed.cli.output import Json, emit_json, note, number, out, percent, tab
 from woodshed.errors import UsageError
 from woodshed.model import AgentLimits, Run, RunSpec, Sampling, Task
 from woodshed.services import agents as agent_service
-from woodshed.services import boxes, declared, report, rulesets, runs
+from woodshed.services import boxes, declared, report, rulesets, runs, shared
 from woodshed.services.home import Home, opened
 
 Tasks = Annotated[list[str] | None, typer.Argument(help="Task folders, or folders of them.", show_default=False)]
@@ -42,6 +43,12 @@ Retry = Annotated[Path | None, typer.Option(metavar="FILE", help="TOML file of r
 Strict = Annotated[bool, typer.Option("--strict", help="Refuse tasks without a current calibration, or in quarantine.")]
 Quarantined = Annotated[bool, typer.Option("--quarantined", help="Run tasks in quarantine, too.")]
 Dialect = Annotated[str, typer.Option(help="auto, tools or text: how tool calls are written.")]
+Detach = Annotated[bool, typer.Option("--detach", help="Leave it to workers ('woodshed worker'); starts nothing here.")]
+Priority = Annotated[int | None, typer.Option(help="With --detach: a higher one goes first [default: 0].")]
+Key = Annotated[str | None, typer.Option(help="With --detach: given again, it names the run made with it before.")]
+NotBefore = Annotated[datetime | None, typer.Option(
+    metavar="ISO", formats=["%Y-%m-%dT%H:%M:%S%z", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M%z", "%Y-%m-%dT%H:%M"],
+    help="With --detach: begin at this time at the earliest; local unless it says otherwise.")]
 
 
 def run(
@@ -68,11 +75,19 @@ def run(
     verifier: Verifier = "fresh",
     strict: Strict = False,
     quarantined: Quarantined = False,
+    detach: Detach = False,
+    priority: Priority = None,
+    key: Key = None,
+    not_before: NotBefore = None,
     json: Json = False,
 ) -> None:
     """Attempt tasks and judge each attempt in a fresh sandbox. Exit 0 when the run finished, whatever the pass rate."""
     if resume is not None and (tasks or agent):
         raise UsageError("--resume takes no tasks or agents", remedy="The run remembers them.")
+    if not detach and (priority is not None or key is not None or not_before is not None):
+        raise UsageError("--priority, --key and --not-before are for workers", remedy="Add --detach.")
+    if detach and resume is not None:
+        raise UsageError("--resume works here and now", remedy="Leave --detach out, or say: woodshed runs open RUN")
     with opened() as home:
         if resume is not None:
             _finish(home, lambda progress: runs.resume(home, resume, progress, concurrency=concurrency), json)
@@ -100,7 +115,19 @@ def run(
             quarantined=quarantined,
             tell=note,
         )
-        _start(home, spec, found, new, json)
+        if detach:
+            _detach(shared.submit(home, spec, found, priority=priority or 0, key=key, slots=concurrency,
+                                  not_before=not_before.astimezone(UTC) if not_before else None), json)
+        else:
+            _start(home, spec, found, new, json)
+
+
+def _detach(run: Run, json: bool) -> None:
+    if json:
+        emit_json({"run": run.id, "state": run.state.value})
+    else:
+        out.print(f"{run.id}: {run.state.value}")
+        note(f"workers take it from here: woodshed worker · woodshed show {run.id} · woodshed runs cancel {run.id}")
 
 
 def _start(home: Home, spec: RunSpec, found: list[Task], new: bool, json: bool) -> None:

@@ -97,6 +97,25 @@ class Durable:
         """Take on these attempts, about in this order. The run's rows that a dead process left are cancelled first."""
         await self._there(self._take(run_id, attempts))
 
+    async def take(self, attempts: Sequence[str]) -> None:
+        """Take on attempts of runs that others work on, too: no row of theirs is touched."""
+        await self._there(self._put(attempts))
+
+    async def bury(self, executor: str) -> None:
+        """Cancel the rows that a dead process left, of whatever run. Raises StoreFault."""
+        try:
+            await self._there(self._end(None, executor))
+        except Exception as error:
+            raise StoreFault(f"cancelling what {executor} left: {explain(error)}") from error
+
+    def faults(self) -> dict[str, Exception]:
+        """What went wrong since this was last asked, as :meth:`wait` tells it; each is told once."""
+        found: dict[str, Exception] = {}
+        while self._faults:
+            attempt, fault = self._faults.popitem()
+            found[attempt] = fault
+        return found
+
     async def wait(self) -> dict[str, Exception]:
         """Wait until everything submitted has ended or been cancelled; what went wrong, by attempt id.
 
@@ -178,15 +197,19 @@ class Durable:
             self._engine.dispose()
 
     async def _take(self, run_id: str, attempts: Sequence[str]) -> None:
-        await self._bury(run_id)
+        await self._end(f"{run_id}.", None)
+        await self._put(attempts)
+
+    async def _put(self, attempts: Sequence[str]) -> None:
         for attempt in attempts:
             self._queue.put_nowait(attempt)
 
-    async def _bury(self, run_id: str) -> None:
+    async def _end(self, prefix: str | None, executor: str | None) -> None:
+        """Cancel pending rows of others: of a run, or of one process."""
         from dbos import DBOS
 
         rows = await DBOS.list_workflows_async(
-            workflow_id_prefix=f"{run_id}.", status="PENDING", load_input=False, load_output=False
+            workflow_id_prefix=prefix, executor_id=executor, status="PENDING", load_input=False, load_output=False
         )
         dead = [row.workflow_id for row in rows if row.executor_id != self._executor]
         if dead:

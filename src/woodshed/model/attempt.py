@@ -102,12 +102,17 @@ class RunSpec(Record):
 
 
 class RunState(StrEnum):
-    """Life of a run. INTERRUPTED and PAUSED runs can be resumed; a paused one was stopped for a reason it knows."""
+    """Life of a run. QUEUED: no worker has begun it yet. INTERRUPTED and PAUSED runs can go on; who paused said why.
 
+    CANCELLED is over like FINISHED, with attempts that never got a result.
+    """
+
+    QUEUED = "queued"
     RUNNING = "running"
     FINISHED = "finished"
     INTERRUPTED = "interrupted"
     PAUSED = "paused"
+    CANCELLED = "cancelled"
 
 
 class Run(Record):
@@ -118,6 +123,6 @@ class Run(Record):
     spec: RunSpec
     state: RunState = RunState.RUNNING
     executor: str | None = None
-    reason: str | None = Field(default=None, description="why it is paused")
+    reason: str | None = Field(default=None, description="why it is paused, or cancelled")
     created_at: datetime
     finished_at: datetime | None = None

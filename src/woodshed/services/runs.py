@@ -34,6 +34,7 @@ from woodshed.services.calibration.standing import admitted
 from woodshed.services.crew import Crew
 from woodshed.services.home import Home
 from woodshed.store.ids import attempt_id, new_run_id
+from woodshed.store.queue import SubmissionState
 from woodshed.tasks.load import find_tasks
 
 
@@ -151,9 +152,22 @@ def to_resume(home: Home, run_id: str, *, checking: bool, concurrency: int | Non
         raise UsageError(f"{run.id} is {what}", field="run", remedy=f"Say: woodshed {command} --resume {run.id}")
     if concurrency:
         run = run.model_copy(update={"spec": run.spec.model_copy(update={"concurrency": concurrency})})
+    _refuse_shared(home, run)
     if run.executor and run.state is not RunState.FINISHED:
         refuse_living(run, home.path)  # before models are loaded; whoever takes over asks once more
     return run
+
+
+def _refuse_shared(home: Home, run: Run) -> None:
+    """Workers do not have the run. Raises UsageError with the remedy: then it is not one process's to finish."""
+    shared = home.store.queue.submission(run.id)
+    if shared is None or shared.state is SubmissionState.CLOSED:
+        return
+    if shared.state is SubmissionState.CANCELLED:
+        raise UsageError(f"{run.id} was cancelled", field="run", remedy="Start another.")
+    remedy = "Start a worker: woodshed worker" if shared.state is SubmissionState.OPEN else \
+        f"Say: woodshed runs open {run.id}"
+    raise UsageError(f"{run.id} is handed out to workers, and {shared.state.value}", field="run", remedy=remedy)
 
 
 def resumable(home: Home, spec: RunSpec) -> Run | None:
@@ -161,7 +175,8 @@ def resumable(home: Home, spec: RunSpec) -> Run | None:
     wanted = spec.model_copy(update={"concurrency": 1})
     for run in home.store.runs(unfinished=True):
         same = run.spec.model_copy(update={"concurrency": 1}) == wanted
-        if same and not (run.executor and owner(home.path, run.executor)):
+        if same and not (run.executor and owner(home.path, run.executor)) \
+                and home.store.queue.submission(run.id) is None:
             return run
     return None
 

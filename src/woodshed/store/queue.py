@@ -23,10 +23,10 @@ from typing import Any
 import sqlalchemy as sa
 
 from woodshed.errors import UsageError
-from woodshed.model import Attempt, AttemptState, Record
+from woodshed.model import Attempt, AttemptState, Record, RunState
 from woodshed.model.event import now
 from woodshed.store.sharing import Waiting, share_out
-from woodshed.store.tables import attempts, executions, limits, queued, submissions, workers
+from woodshed.store.tables import attempts, executions, limits, queued, runs, submissions, workers
 from woodshed.store.text import stamp
 
 _CLAIM_LOCK, _REAP_LOCK = 0x77636C6D, 0x77726170  # "wclm", "wrap": PostgreSQL's advisory locks
@@ -106,15 +106,20 @@ class Queue:
 
     # -- submissions ---------------------------------------------------------------------------------------------------
 
-    def submit(self, submission: Submission, planned: Sequence[Attempt], endpoints: Mapping[str, str]) -> str:
-        """Offer the attempts of a run that the store has. Returns the run that holds the idempotency key: this, or the
+    def submit(
+        self, submission: Submission, planned: Sequence[Attempt], endpoints: Mapping[str, str], *,
+        create: Callable[[sa.Connection], None] = lambda connection: None,
+    ) -> str:
+        """Offer the attempts of a run that the store has, or that ``create`` writes now. Returns the run that holds
 
-        one that was submitted with it before; then nothing is added. ``endpoints`` maps an agent to what it loads.
+        the idempotency key: this, or the one that was submitted with it before; then nothing is written. ``endpoints``
+        maps an agent to what it loads.
         """
         with self._write("submitting the run") as connection:
             self._alone(connection, _CLAIM_LOCK)
             if (holder := _holder(connection, submission)) is not None:
                 return holder
+            create(connection)
             row = submission.to_json()
             row["not_before"] = None if submission.not_before is None else stamp(submission.not_before)
             connection.execute(sa.insert(submissions), row | {"created_at": stamp(now())})
@@ -140,13 +145,21 @@ class Queue:
         return None if row is None else Submission.model_validate({k: v for k, v in row.items() if k != "created_at"})
 
     def turn(self, run_id: str, state: SubmissionState, reason: str | None = None) -> None:
-        """Pause, open, cancel or close a shared run. Raises UsageError where it is not shared, or is over."""
+        """Pause, open, cancel or close a shared run, and record where the run stands.
+
+        Nothing more is handed out of a run that is not open once this returns. Raises UsageError where it is not
+        shared, or is over.
+        """
         over = [state.value for state in (SubmissionState.CANCELLED, SubmissionState.CLOSED)]
         change = (sa.update(submissions).where(submissions.c.run == run_id)
                   .where(sa.or_(submissions.c.state.not_in(over), submissions.c.state == state.value))
                   .values(state=state.value, reason=reason))
         with self._write("changing a submission") as connection:
+            self._alone(connection, _CLAIM_LOCK)
             if connection.execute(change).rowcount:
+                if state is SubmissionState.CANCELLED:
+                    connection.execute(sa.delete(queued).where(queued.c.run == run_id, queued.c.worker.is_(None)))
+                connection.execute(_standing(run_id, state, reason))
                 return
             there = connection.execute(sa.select(submissions.c.state).where(submissions.c.run == run_id)).scalar()
         said = f"{run_id} is {there}" if there else f"{run_id} is not shared between workers"
@@ -193,6 +206,9 @@ class Queue:
                 return []
             connection.execute(sa.update(queued).where(queued.c.attempt.in_(taken))
                                .values(worker=executor, claimed_at=stamp(now())))
+            begun = sa.select(queued.c.run).where(queued.c.attempt.in_(taken))
+            connection.execute(sa.update(runs).where(runs.c.id.in_(begun), runs.c.state == RunState.QUEUED.value)
+                               .values(state=RunState.RUNNING.value))
             rows = connection.execute(sa.select(attempts).where(attempts.c.id.in_(taken))).mappings()
             found = {row["id"]: _attempt(row) for row in rows}
             return [found[attempt] for attempt in taken]
@@ -270,6 +286,11 @@ class Queue:
                 sa.update(queued).where(queued.c.attempt == attempt_id, queued.c.worker == executor)
                 .values(worker=None, claimed_at=None, available_at=None if at is None else stamp(at))
             ).rowcount == 1
+
+    def holds(self, connection: sa.Connection, attempt_id: str, executor: str) -> bool:
+        """Whether the attempt is this worker's, and stays so until the transaction ends."""
+        query = sa.select(queued.c.worker).where(queued.c.attempt == attempt_id).with_for_update(read=True)
+        return connection.execute(query).scalar() == executor
 
     # -- workers -------------------------------------------------------------------------------------------------------
 
@@ -365,6 +386,29 @@ class Queue:
         with self._read("reading the queue") as connection:
             return connection.execute(sa.select(sa.func.count()).where(queued.c.run == run_id)).scalar_one()
 
+    def close_exhausted(self) -> list[str]:
+        """Open shared runs of which nothing was left are closed, and finished: those that this call closed."""
+        exhausted = sa.and_(submissions.c.state == SubmissionState.OPEN.value,
+                            ~sa.exists().where(queued.c.run == submissions.c.run))
+        with self._read("reading the queue") as connection:  # most often there is none, and nobody waits for a lock
+            found = connection.execute(sa.select(submissions.c.run).where(exhausted)).scalars().all()
+        closed = []
+        for run in found:
+            with self._write("closing a run") as connection:
+                change = sa.update(submissions).where(submissions.c.run == run, exhausted)
+                if connection.execute(change.values(state=SubmissionState.CLOSED.value)).rowcount:
+                    connection.execute(_standing(run, SubmissionState.CLOSED, None))
+                    closed.append(run)
+        return closed
+
+    def suspected(self) -> bool:
+        """Whether an attempt waits in quarantine, and none runs there."""
+        query = (sa.select(queued.c.worker).join(submissions, submissions.c.run == queued.c.run)
+                 .where(queued.c.lane == Lane.QUARANTINE.value, submissions.c.state == SubmissionState.OPEN.value))
+        with self._read("reading the queue") as connection:
+            found = connection.execute(query).scalars().all()
+        return bool(found) and not any(found)
+
     def depth(self) -> Depth:
         """What waits and runs of the runs that are open."""
         at = stamp(now())
@@ -388,6 +432,22 @@ class Queue:
         if self._server:
             return float(connection.execute(sa.text("SELECT extract(epoch FROM clock_timestamp())")).scalar_one())
         return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def _standing(run_id: str, state: SubmissionState, reason: str | None) -> sa.Update:
+    """Where a run stands whose submission is turned."""
+    values: dict[str, Any] = {"reason": reason}
+    begun = sa.exists().where(attempts.c.run == run_id, attempts.c.executions > 0)
+    match state:
+        case SubmissionState.OPEN:
+            values["state"] = sa.case((begun, RunState.RUNNING.value), else_=RunState.QUEUED.value)
+        case SubmissionState.CLOSED:
+            values |= {"state": RunState.FINISHED.value, "finished_at": sa.func.coalesce(runs.c.finished_at,
+                                                                                         stamp(now()))}
+        case _:
+            values["state"] = {SubmissionState.PAUSED: RunState.PAUSED,
+                               SubmissionState.CANCELLED: RunState.CANCELLED}[state].value
+    return sa.update(runs).where(runs.c.id == run_id).values(values)
 
 
 def _holder(connection: sa.Connection, submission: Submission) -> str | None:

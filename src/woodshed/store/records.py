@@ -16,12 +16,12 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from woodshed.errors import UsageError
-from woodshed.model import Attempt, AttemptState, Event, Outcome, Record, Run, RunState
+from woodshed.errors import Cancelled, UsageError
+from woodshed.model import Attempt, AttemptState, Event, Outcome, Record, Run, RunState, Verdict
 from woodshed.model.event import now
 from woodshed.model.grade import Regrade, Regraded
 from woodshed.store.opening import READS, faults, open_engine
-from woodshed.store.queue import Queue
+from woodshed.store.queue import Queue, Submission
 from woodshed.store.tables import attempts, events, executions, regraded, regrades, runs
 from woodshed.store.text import dump, dump_data, stamp
 
@@ -82,12 +82,15 @@ class Store:
     def create_run(self, run: Run, planned: Sequence[Attempt]) -> None:
         """Write a run and its attempts, in this order, together. Raises StoreFault if the id is taken."""
         with self._write("creating the run") as connection:
-            connection.execute(sa.insert(runs), {
-                "id": run.id, "project": run.project, "spec": dump(run.spec), "state": run.state.value,
-                "executor": run.executor, "created_at": stamp(run.created_at), "finished_at": _stamp(run.finished_at),
-            })
-            if planned:
-                connection.execute(sa.insert(attempts), [_attempt_row(n, a) for n, a in enumerate(planned, 1)])
+            _create(connection, run, planned)
+
+    def create_shared(
+        self, run: Run, planned: Sequence[Attempt], submission: Submission, endpoints: Mapping[str, str]
+    ) -> str:
+        """Write a run and offer its attempts to workers, together; see :meth:`Queue.submit`, whose answer it is."""
+        return self.queue.submit(
+            submission, planned, endpoints, create=lambda connection: _create(connection, run, planned)
+        )
 
     def add_attempts(self, run_id: str, further: Sequence[Attempt]) -> None:
         """Attempts that follow from what the run has found so far, together, numbered on after those it has."""
@@ -180,13 +183,28 @@ class Store:
         with self._read("reading executions") as connection:
             return [_execution(row) for row in connection.execute(query).mappings()]
 
-    def begin_execution(self, attempt_id: str, executor: str) -> int | None:
+    def last_verdicts(self, run_id: str, since: datetime, most: int) -> list[Verdict]:
+        """Of the executions of a run that ended since then by themselves, the last ones; oldest first."""
+        ended = (ExecutionState.DONE.value, ExecutionState.SET_ASIDE.value)
+        query = (
+            sa.select(executions.c.outcome).join(attempts, attempts.c.id == executions.c.attempt)
+            .where(attempts.c.run == run_id, executions.c.state.in_(ended), executions.c.outcome.is_not(None))
+            .where(executions.c.finished_at >= stamp(since)).order_by(executions.c.finished_at.desc()).limit(most)
+        )
+        with self._read("reading executions") as connection:
+            found = connection.execute(query).scalars().all()
+        return [Outcome.model_validate_json(text).verdict for text in reversed(found)]
+
+    def begin_execution(self, attempt_id: str, executor: str, *, claimed: bool = False) -> int | None:
         """Open a new execution and return its number; None when the attempt is done and nothing is left to do.
 
-        Older executions still open are marked lost; their events stay. Raises UsageError for an unknown attempt.
+        Older executions still open are marked lost; their events stay. Raises UsageError for an unknown attempt, and,
+        where it must be ``claimed``, Cancelled when it is no longer this worker's.
         """
         at = stamp(now())
         with self._write("beginning an execution") as connection:
+            if claimed and not self.queue.holds(connection, attempt_id, executor):
+                raise Cancelled(f"{attempt_id} is no longer this worker's")
             row = connection.execute(_BEGIN_READ, {"this": attempt_id}).one_or_none()
             if row is None:
                 raise UsageError(f"no attempt '{attempt_id}'", field="attempt")
@@ -335,6 +353,15 @@ _APPEND = sa.insert(events).values(
     .where(attempts.c.id == sa.bindparam("this", type_=sa.String))
     .scalar_subquery()
 )
+
+
+def _create(connection: sa.Connection, run: Run, planned: Sequence[Attempt]) -> None:
+    connection.execute(sa.insert(runs), {
+        "id": run.id, "project": run.project, "spec": dump(run.spec), "state": run.state.value,
+        "executor": run.executor, "created_at": stamp(run.created_at), "finished_at": _stamp(run.finished_at),
+    })
+    if planned:
+        connection.execute(sa.insert(attempts), [_attempt_row(n, a) for n, a in enumerate(planned, 1)])
 
 
 def _append(connection: sa.Connection, facts: Sequence[Event | Mapping[str, Any]]) -> None:

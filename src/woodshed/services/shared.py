@@ -1,0 +1,43 @@
+"""Shared runs: planned here, executed by whatever workers there are, and steered from anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from woodshed import plugins
+from woodshed.model import Run, RunSpec, RunState, Task
+from woodshed.model.event import now
+from woodshed.services.home import Home
+from woodshed.services.runs import planned
+from woodshed.store.ids import new_run_id
+from woodshed.store.queue import Submission, SubmissionState
+
+
+def submit(
+    home: Home, spec: RunSpec, tasks: Sequence[Task], *, priority: int = 0, key: str | None = None,
+    not_before: datetime | None = None, slots: int | None = None,
+) -> Run:  # fmt: skip
+    """The run, recorded and offered to workers; nothing starts here. With a ``key`` given before: that earlier run.
+
+    A higher ``priority`` goes first, ``slots`` bounds its attempts at work at once, none begins before ``not_before``.
+    Raises UsageError for an agent that this machine does not know.
+    """
+    for agent in spec.agents:
+        plugins.harness(agent.harness)
+    run = Run(id=new_run_id(), spec=spec, state=RunState.QUEUED, created_at=now())
+    submission = Submission(run=run.id, project=run.project, key=key, priority=priority, slots=slots,
+                            not_before=not_before)
+    endpoints = {agent.name: agent.model.base_url for agent in spec.agents if agent.model}
+    return home.store.run(home.store.create_shared(run, planned(run, tasks), submission, endpoints))
+
+
+def turn(home: Home, name: str, state: SubmissionState, reason: str | None = None) -> Run:
+    """The run, paused, open again or cancelled. ``last`` names the newest.
+
+    What runs of a paused one goes on to its end; of a cancelled one it is stopped, its evidence kept, and its attempts
+    never get a result. Raises UsageError where the run is not shared between workers, or is over.
+    """
+    run = home.store.run(name)
+    home.store.queue.turn(run.id, state, reason)
+    return home.store.run(run.id)
