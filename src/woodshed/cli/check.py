@@ -103,7 +103,7 @@ def _tell(
     labels = Counter(str(row["label"] or "not judged") for row in rows)
     told = {"run": run.id if run else None, "elapsed_s": round(elapsed_s, 3), "labels": dict(sorted(labels.items()))}
     if save is not None:
-        figures = report.figures(found)
+        figures = report.figures(found, run)
         measured.publish({"benchmark": "tasks check", **told, **measured.stamp(seed), **figures}, save)
     if json:
         emit_json({**told, "tasks": rows})

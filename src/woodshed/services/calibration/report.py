@@ -33,6 +33,7 @@ from woodshed.tasks.calibrated import write_calibration
 from woodshed.tasks.folder import HistoryLeft, digest
 from woodshed.tasks.load import find_tasks, load_task, task_folders
 from woodshed.verify import JUDGING
+from woodshed.verify.strength import Kind
 
 _KEPT_SURVIVORS, _KEPT_CHARS = 20, 4_000
 _PUBLISHED = 3
@@ -95,9 +96,15 @@ def to_check(paths: Sequence[Path]) -> tuple[list[Task], list[Checked]]:
     return find_tasks(sound) if sound else [], leaking
 
 
-def figures(found: Sequence[Checked]) -> dict[str, Any]:
-    """What is published of a check: counts, a few survivors to look at, and a sample of each task without patches."""
+def figures(found: Sequence[Checked], run: Run | None) -> dict[str, Any]:
+    """What is published of a check: counts, a few survivors to look at, and a sample of each task without patches.
+
+    ``run_s`` is from the run's beginning to its end, also where it is told of later. Survivors are those of the weakest
+    tasks, fixes that only look like one before mutants.
+    """
     rows = [one.row() for one in found]
+    weakest = sorted((row for row in rows if row["survivors"]), key=lambda row: row["strength"])
+    shown = [min(row["survivors"], key=lambda one: one["kind"] != Kind.SUPERFICIAL) for row in weakest[:_PUBLISHED]]
     strengths = [row["strength"] for row in rows if row["strength"] is not None]
     return {
         "tasks": len(rows),
@@ -107,9 +114,11 @@ def figures(found: Sequence[Checked]) -> dict[str, Any]:
         "variants": sum(row.get("variants", 0) for row in rows),
         "killed": sum(row.get("killed", 0) for row in rows),
         "mean_strength": round(sum(strengths) / len(strengths), 4) if strengths else None,
+        "accept_superficial": sum(any(one["kind"] == Kind.SUPERFICIAL for one in row["survivors"]) for row in rows),
         "cheats_tried": sum(len(row.get("cheats", ())) for row in rows),
         "cheats_rewarded": sum(sum(row.get("cheats", {}).values()) for row in rows),
-        "survivors": [{"task": row["task"], **one} for row in rows for one in row["survivors"][:1]][:_PUBLISHED],
+        "run_s": round((run.finished_at - run.created_at).total_seconds(), 1) if run and run.finished_at else None,
+        "survivors": [{"task": row["task"], **one} for row, one in zip(weakest, shown, strict=False)],
         "samples": [
             {**{name: row[name] for name in _SAMPLED if name in row},
              "survivors": [survivor["name"] for survivor in row["survivors"]]}
