@@ -26,7 +26,7 @@ START = b"def grade(points):\n    if points > 50:\n        return 'pass'\n    re
 RIGHT = b"def grade(points):\n    if points >= 50:\n        return 'pass'\n    return 'fail'\n"
 STRONG = "from grade import grade\n\nassert [grade(n) for n in (0, 49, 50, 51, 100)] == ['fail'] * 2 + ['pass'] * 3\n"
 ONE_IN_FIVE = "import random\n\nassert random.random() > 0.2\n"
-CHEATLESS = ("--cheats", "none", "--variants", "8")
+CHEATLESS = ("--cheats", "none", "--variants", "5")
 
 
 def task(
@@ -169,7 +169,7 @@ def test_a_run_minds_records(home: Path, checked: dict[str, dict[str, Any]], fol
         shutil.copytree(folders / name, tmp_path / name)
     done = woodshed("run", tmp_path, "-a", "nop", "--json", home=home)
     assert json.loads(done.stdout)["agents"][0]["attempts"] == 2
-    assert done.stderr.count("quarantine") == 1
+    assert done.stderr.count("in quarantine") == 1
     assert "without a current calibration" not in done.stderr
     assert run_json(tmp_path, "-a", "nop", "--quarantined", home=home)["agents"][0]["attempts"] == 3
     instruction = tmp_path / "sound" / "instruction.md"
