@@ -7,7 +7,7 @@ import os
 import signal
 from pathlib import Path
 
-from woodshed.errors import HarnessFault
+from woodshed.errors import HarnessFault, ModelRateLimited
 from woodshed.interfaces import Acting
 from woodshed.model import StopReason
 
@@ -21,7 +21,7 @@ def installed(folder: Path) -> dict[str, str]:
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: plugged\nVersion: 0.1\n")
     (info / "entry_points.txt").write_text(POINTS)
     (folder / "plugged.py").write_bytes(Path(__file__).read_bytes())
-    return {"PYTHONPATH": str(folder)}
+    return {"PYTHONPATH": os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH"))))}
 
 
 class Sleeps:
@@ -51,6 +51,19 @@ class Kills:
         os.kill(os.getpid(), signal.SIGKILL)
         await asyncio.sleep(60)
         return StopReason.FINISHED
+
+
+class Limited:
+    """``limited`` is told by its model to come back in ten minutes."""
+
+    needs_model = True
+
+    def __init__(self, argument: str | None) -> None:
+        assert argument is None
+
+    async def act(self, acting: Acting) -> StopReason:
+        """Raises."""
+        raise ModelRateLimited("slow down", retry_after_s=600.0)
 
 
 class Breaks:

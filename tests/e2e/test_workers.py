@@ -20,16 +20,30 @@ import pytest
 import plugged
 from kit import EXAMPLES, leftovers, woodshed
 from pgserver import postgresql_server, postgresql_url  # noqa: F401  fixtures, found by name
+from scripted import Script, served
 from woodshed import plugins
-from woodshed.errors import Cause, UsageError
+from woodshed.errors import Cause, StoreFault, UsageError
 from woodshed.interfaces import Harness
-from woodshed.model import Agent, Assurance, Attempt, AttemptState, Invalid, Outcome, Run, RunState, StopReason, Valid
+from woodshed.model import (
+    Agent,
+    Assurance,
+    Attempt,
+    AttemptState,
+    Invalid,
+    ModelSpec,
+    Outcome,
+    Run,
+    RunState,
+    StopReason,
+    Valid,
+)
 from woodshed.model.event import now
 from woodshed.model.retry import BreakerRule, RetryRules
-from woodshed.services import runs, shared
+from woodshed.services import runs, shared, working
 from woodshed.services.home import Home, opened
-from woodshed.services.working import Terms, Worked, work
-from woodshed.store import ExecutionState
+from woodshed.services.settling import Worked
+from woodshed.services.working import Terms, work
+from woodshed.store import ExecutionState, Store
 from woodshed.store.queue import SubmissionState
 
 TASK = EXAMPLES / "first-steps" / "write-file"
@@ -38,7 +52,8 @@ TASK = EXAMPLES / "first-steps" / "write-file"
 @pytest.fixture
 def home(new_home: Callable[[], Path], monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
     """A home of the test's own, where agents of a third party are known."""
-    theirs: dict[str, Callable[[str | None], Harness]] = {"sleeps": plugged.Sleeps, "breaks": plugged.Breaks}
+    theirs: dict[str, Callable[[str | None], Harness]] = {
+        "sleeps": plugged.Sleeps, "breaks": plugged.Breaks, "limited": plugged.Limited}
     builtin = plugins.harness
 
     def harness(name: str) -> Harness:
@@ -51,10 +66,11 @@ def home(new_home: Callable[[], Path], monkeypatch: pytest.MonkeyPatch) -> Itera
 
 
 def shared_run(home: Home, harness: str, attempts: int = 1, *, task: Path = TASK, rules: RetryRules | None = None,
-               **how: Any) -> Run:
+               url: str | None = None, **how: Any) -> Run:
     """A run of one agent, left to workers."""
-    spec, tasks = runs.plan([task], [Agent(name=harness, harness=harness)], attempts=attempts, concurrency=2, seed=0,
-                            engine="native", retry=rules)
+    model = ModelSpec(name="scripted", base_url=url) if url else None
+    spec, tasks = runs.plan([task], [Agent(name=harness, harness=harness, model=model)], attempts=attempts,
+                            concurrency=2, seed=0, engine="native", retry=rules)
     return shared.submit(home, spec, tasks, **how)
 
 
@@ -75,7 +91,7 @@ def told(attempts: list[Attempt]) -> list[tuple[Any, ...]]:
             for a in attempts]
 
 
-@pytest.mark.parametrize("database", ["sqlite", "postgresql"])
+@pytest.mark.parametrize("database", ["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
 def test_two_workers_give_the_records_of_a_run_in_one_process(
     database: str, new_home: Callable[[], Path], request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -106,11 +122,11 @@ def test_two_workers_give_the_records_of_a_run_in_one_process(
 async def test_a_cancelled_run_stops_what_runs_and_keeps_the_evidence(home: Home) -> None:
     """The attempt at work is cut off with its events kept, nothing of the run gets a result, and the worker goes on."""
     run = shared_run(home, "sleeps:600", 2)
-    working = asyncio.create_task(worked(home, slots=1))
+    at_work = asyncio.create_task(worked(home, slots=1))
     await begun(home, run)
     shared.turn(home, run.id, SubmissionState.CANCELLED, "wrong model")
     other = shared_run(home, "oracle")
-    done = await working
+    done = await at_work
     assert (done.done, done.passed, done.ended) == (1, 1, "empty")
     assert home.store.run(other.id).state is RunState.FINISHED
     ended = home.store.run(run.id)
@@ -132,11 +148,11 @@ async def test_priority_and_slots_hold(home: Home) -> None:
     """A higher priority is begun first whenever it was submitted; a run of one slot has one attempt at work."""
     low = shared_run(home, "sleeps:0.2", 3, slots=1)
     high = shared_run(home, "nop", 2, priority=5)
-    later = shared_run(home, "nop", 1, priority=9, not_before=now() + timedelta(seconds=4))
+    later = shared_run(home, "nop", 1, priority=9, not_before=now() + timedelta(seconds=2))
     await worked(home, slots=2)
     starts = {run.id: [a.started_at for a in home.store.attempts(run.id) if a.started_at] for run in (low, high, later)}
     assert max(starts[high.id]) <= min(starts[low.id])
-    assert min(starts[later.id]) >= later.created_at + timedelta(seconds=3)
+    assert min(starts[later.id]) >= later.created_at + timedelta(seconds=1)
     spans = sorted((e.started_at, e.finished_at) for a in home.store.attempts(low.id)
                    for e in home.store.executions(a.id) if e.finished_at)
     assert len(spans) == 3
@@ -155,6 +171,25 @@ async def test_a_run_that_mostly_breaks_is_paused_for_all_workers(home: Home) ->
         assert sum(a.outcome is not None for a in home.store.attempts(run.id)) == 3 * turn
         shared.turn(home, run.id, SubmissionState.OPEN)
         assert home.store.run(run.id).state is RunState.RUNNING
+
+
+async def test_an_endpoint_that_asks_for_patience_gets_it_from_all_workers(home: Home) -> None:
+    """After a Retry-After nothing that loads the endpoint is handed out, whatever run it is of; others are."""
+    async with served(Script([])) as url:
+        run = shared_run(home, "limited", url=url)
+        at_work = asyncio.create_task(worked(home))
+        while not home.store.queue.depth().delayed:  # noqa: ASYNC110 (rows tell no one)
+            await asyncio.sleep(0.05)
+        [execution] = home.store.executions(home.store.attempts(run.id)[0].id)
+        assert execution.state is ExecutionState.SET_ASIDE
+        same = shared_run(home, "nop", url=url)
+        other = shared_run(home, "nop")
+        while home.store.run(other.id).state is not RunState.FINISHED:  # noqa: ASYNC110 (rows tell no one)
+            await asyncio.sleep(0.05)
+        assert home.store.run(same.id).state is RunState.QUEUED
+        for waiting in (run, same):
+            shared.turn(home, waiting.id, SubmissionState.CANCELLED)
+        assert (await at_work).retried == 1
 
 
 async def test_a_task_that_has_changed_pauses_its_run(home: Home, tmp_path: Path) -> None:
@@ -178,21 +213,21 @@ async def test_a_task_that_has_changed_pauses_its_run(home: Home, tmp_path: Path
 
 async def test_a_signal_drains_and_a_second_one_stops(home: Home) -> None:
     """SIGTERM: what runs ends, nothing more begins. Twice: what runs is set aside, and free for others at once."""
-    drained = shared_run(home, "sleeps:2", 2)
-    working = asyncio.create_task(work(home, Terms(slots=1), print))
+    drained = shared_run(home, "sleeps:1", 2)
+    at_work = asyncio.create_task(work(home, Terms(slots=1), print))
     await begun(home, drained)
     os.kill(os.getpid(), signal.SIGTERM)
-    done = await working
+    done = await at_work
     assert (done.ended, done.done) == ("drained", 1)
     assert [a.state for a in home.store.attempts(drained.id)] == [AttemptState.DONE, AttemptState.PENDING]
     shared.turn(home, drained.id, SubmissionState.CANCELLED)
     stopped = shared_run(home, "sleeps:600", 1)
-    working = asyncio.create_task(work(home, Terms(slots=1), print))
+    at_work = asyncio.create_task(work(home, Terms(slots=1), print))
     await begun(home, stopped)
     for _ in range(2):
         os.kill(os.getpid(), signal.SIGTERM)
         await asyncio.sleep(0.1)
-    assert (await working).ended == "stopped"
+    assert (await at_work).ended == "stopped"
     [attempt] = home.store.attempts(stopped.id)
     assert attempt.state is AttemptState.PENDING
     assert [execution.state for execution in home.store.executions(attempt.id)] == [ExecutionState.SET_ASIDE]
@@ -220,6 +255,26 @@ async def test_what_a_crash_between_two_steps_leaves_is_resolved(home: Home) -> 
     queue.done(store.attempts(last.id)[0].id)
     await worked(home)
     assert store.run(last.id).state is RunState.FINISHED
+
+
+async def test_a_store_that_fails_for_a_moment_loses_nothing(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A result that could not be written is no result: the attempt is free again, executed anew, and counted once."""
+    fails, finish = [2], Store.finish_attempt
+
+    def failing(self: Store, *arguments: Any) -> bool:
+        if fails[0]:
+            fails[0] -= 1
+            raise StoreFault("the disk is full")
+        return finish(self, *arguments)
+
+    monkeypatch.setattr(Store, "finish_attempt", failing)
+    monkeypatch.setattr(working, "_AGAIN_S", 0.1)
+    run = shared_run(home, "oracle", 3)
+    assert (await worked(home)).done == 3
+    attempts = home.store.attempts(run.id)
+    assert sum(attempt.executions for attempt in attempts) == 5
+    assert all(attempt.outcome and isinstance(attempt.outcome.verdict, Valid) for attempt in attempts)
+    assert home.store.run(run.id).state is RunState.FINISHED
 
 
 def test_options_of_workers_are_refused_by_name(home: Home) -> None:

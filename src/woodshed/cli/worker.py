@@ -6,13 +6,16 @@ import asyncio
 import sys
 import time
 from dataclasses import asdict
+from functools import partial
 from typing import Annotated, Any
 
 import typer
 import uvloop
 
+from woodshed import settings
 from woodshed.cli.output import Json, emit_json, note, out
 from woodshed.errors import UsageError, WoodshedError
+from woodshed.sandbox.native.places import sweep
 from woodshed.services import working
 from woodshed.services.home import opened
 from woodshed.store.queue import Lane
@@ -29,7 +32,7 @@ def worker(
 ) -> None:  # fmt: skip
     """Execute attempts of runs started with 'run --detach'. SIGTERM drains, a second one stops. Exit 0 at the end."""
     terms = working.Terms(slots=_slots(slots), pool=pool, lane=lane, until_empty=until_empty,
-                          aside=_aside(pool) if lane is Lane.MAIN else ())
+                          aside=_aside(pool) if lane is Lane.MAIN else (), sweep=partial(sweep, settings.home()))
     started = time.perf_counter()
     with opened() as home, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         worked = runner.run(working.work(home, terms, note))

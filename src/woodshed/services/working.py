@@ -1,81 +1,47 @@
-"""A worker: takes attempts of shared runs, executes each durably, and settles them so that every one counts once.
-
-The order of settling makes a crash between two steps harmless. A result is written before the attempt leaves the queue:
-who finds it there again sees that it is done, and takes it out. A retry is set aside before it is given back: who finds
-it still held by a dead worker frees it, a little early. Nothing of a worker that was reaped counts: the store's fence
-refuses its results, and it can begin nothing that the queue no longer calls its own.
-"""
+"""A worker: takes attempts of shared runs, executes each durably, and sees to what the dead left behind."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import platform
-import random
 import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 from woodshed import settings
 from woodshed.engine.capacity import Need, Slots, measure
 from woodshed.engine.durable import Durable
 from woodshed.engine.lease import Lease, owner
-from woodshed.errors import Cancelled, Cause, StoreFault, UsageError, WoodshedError
-from woodshed.model import Attempt, EventKind, Invalid, Outcome, StopReason, Valid
-from woodshed.model.event import now
-from woodshed.model.retry import Breaker, Broken
+from woodshed.errors import StoreFault
+from woodshed.model import Attempt
 from woodshed.services import report
 from woodshed.services.heart import SILENT_S, Heart
 from woodshed.services.home import Home
-from woodshed.services.runtime import again_in_s, interrupted
-from woodshed.services.runtimes import Live, Runtimes, Unopened
-from woodshed.store.eventlog import EventLog
-from woodshed.store.queue import Lane, Reaped, SubmissionState
+from woodshed.services.runtimes import Runtimes
+from woodshed.services.settling import Settling, Tell, Worked, whole
+from woodshed.store.ids import run_of
+from woodshed.store.queue import Lane, Reaped
 
 CEILING = 256
 """Slots that a worker has at most, however large its machine: one process feeds them all."""
-KILLS = 3
-"""An attempt at work at so many deaths of its worker, the last of them alone, is what killed it."""
 _CHORES_S = 1.0
 _IDLE_S = (0.05, 1.0)  # how soon an idle worker looks again: at first, and in the end
-_AGAIN_S = 5.0  # after a fault of the store
-
-T = TypeVar("T")
-
-
-@dataclass(slots=True)
-class Worked:
-    """What a worker did until it ended, and why it ended: ``empty``, ``drained``, ``stopped`` or ``reaped``."""
-
-    executor: str
-    done: int = 0
-    valid: int = 0
-    passed: int = 0
-    invalid: Counter[str] = field(default_factory=Counter)
-    retried: int = 0
-    reaped: list[str] = field(default_factory=list)
-    ended: str = ""
-
-    def add(self, outcome: Outcome) -> None:
-        """Count one attempt that has its result."""
-        self.done += 1
-        match outcome.verdict:
-            case Valid() as verdict:
-                self.valid += 1
-                self.passed += verdict.passed
-            case Invalid() as verdict:
-                self.invalid[verdict.cause.value] += 1
+_SWEEPS, _SWEEP_S = 5, 0.2
+_AGAIN_S, _FAULTS = 5.0, 3  # after a fault of the store an attempt is tried again so soon, and so often
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
     """How a worker works. ``slots`` None: as many as the machine carries. ``aside`` is the command that starts a
 
-    worker of the quarantine lane as a process of its own; without it nobody here executes what waits there.
+    worker of the quarantine lane as a process of its own; without it nobody here executes what waits there. ``sweep``
+    removes what dead processes left on this machine, as far as it has ended by then.
     """
 
     slots: int | None = None
@@ -83,9 +49,10 @@ class Terms:
     lane: Lane = Lane.MAIN
     until_empty: bool = False
     aside: Sequence[str] = ()
+    sweep: Callable[[], object] = lambda: None
 
 
-async def work(home: Home, terms: Terms, tell: Callable[[str], None]) -> Worked:
+async def work(home: Home, terms: Terms, tell: Tell) -> Worked:
     """Work until there is nothing left (where ``terms`` say so) or a signal asks for the end.
 
     SIGTERM or SIGINT: nothing more is taken, and what runs goes on to its end; a second one stops that, too.
@@ -97,7 +64,7 @@ async def work(home: Home, terms: Terms, tell: Callable[[str], None]) -> Worked:
 
 
 class _Worker:
-    def __init__(self, home: Home, terms: Terms, tell: Callable[[str], None]) -> None:
+    def __init__(self, home: Home, terms: Terms, tell: Tell) -> None:
         self.home, self.terms, self.tell = home, terms, tell
         self.queue = home.store.queue
         self.slots = Slots(most=CEILING) if terms.slots is None else \
@@ -118,7 +85,9 @@ class _Worker:
         self.draining = self.stopped = self.reaped = False
         self.wake = asyncio.Event()
         self.child: asyncio.subprocess.Process | None = None
-        self.chance = random.Random()  # noqa: S311 (spreads retries; nothing secret)
+        self.settling = Settling(home, terms.lane, self.runtimes, self.worked, self._why, tell)
+        self.faulted: Counter[str] = Counter()
+        self.to_sweep = 0
 
     @property
     def executor(self) -> str:
@@ -165,6 +134,9 @@ class _Worker:
         if self.child is not None:
             self._end_child()
             await self.child.wait()
+        while self.to_sweep:
+            await self._sweep()
+            await asyncio.sleep(_SWEEP_S)
         self.heart.stop()
         if not self.reaped:
             with suppress(StoreFault):  # then others find us silent
@@ -242,116 +214,21 @@ class _Worker:
         self.running[attempt_id] = task
         try:
             if attempt_id not in self.called_off:
-                await self._attempt(attempt)
+                await self.settling.attempt(attempt)
         finally:
-            del self.running[attempt_id]
+            for known in (self.running, self.claimed):
+                known.pop(attempt_id, None)
+            self.wake.set()
             if attempt_id in self.called_off and not self.reaped:
                 self.queue.done(attempt_id)  # of a cancelled run: nothing of it waits any more
-            self.claimed.pop(attempt_id, None)
             self.called_off.discard(attempt_id)
             self.cut.discard(attempt_id)
-            self.wake.set()
 
-    async def _attempt(self, attempt: Attempt) -> None:
-        try:
-            if self.terms.lane is Lane.QUARANTINE and await self._condemned(attempt):
-                return
-            async with self.runtimes.of(attempt.run) as live:
-                log = await self._begun(attempt)
-                if log is not None:
-                    await self._settle(live, attempt, log, await self._executed(live, attempt, log))
-        except Unopened as fault:
-            await whole(self._pause, attempt.run, f"{platform.node()} cannot execute its attempts: {fault}")
-            await whole(self.queue.give_back, attempt.id, self.executor)
-        except Cancelled:
-            return  # not ours any more: somebody else's beat, or reap, was faster
-        except WoodshedError:
-            raise
-        except Exception as error:
-            said = f"{attempt.id} broke as nobody foresaw: {type(error).__name__}: {error}"
-            await whole(self._pause, attempt.run, said)
-            raise
-
-    async def _begun(self, attempt: Attempt) -> EventLog | None:
-        """The log of a new execution; None where the attempt is done, and was only left in the queue."""
-        number = await whole(lambda: self.home.store.begin_execution(attempt.id, self.executor, claimed=True))
-        if number is None:
-            await whole(self.queue.done, attempt.id)
-            return None
-        return EventLog(self.home.store, attempt.id, number)
-
-    async def _executed(self, live: Live, attempt: Attempt, log: EventLog) -> Outcome:
-        """One execution's outcome; cut off, it is set aside as evidence."""
-        try:
-            return await live.runtime.execute(attempt, log)
-        except asyncio.CancelledError:
-            why = "the worker was taken for dead" if self.reaped else \
-                "the run was cancelled" if attempt.id in self.called_off else "the worker was stopped"
-            log.set_aside(interrupted(why))
-            raise
-
-    async def _settle(self, live: Live, attempt: Attempt, log: EventLog, outcome: Outcome) -> None:
-        """Count the outcome, or give the attempt back; see the module for the order."""
-        await self._hold(live, attempt, outcome)
-        wait_s = await whole(again_in_s, self.home, live.run, attempt, outcome, self.chance.random())
-        if wait_s is not None:
-            log.emit(EventKind.STATE, {"state": "to_be_retried", "in_s": round(wait_s, 3)})
-            await whole(log.set_aside, outcome)
-            await whole(lambda: self.queue.give_back(attempt.id, self.executor, after_s=wait_s))
-            self.worked.retried += 1
-        else:
-            await self._count(attempt, log, outcome)
-        await self._watch(live, outcome)
-
-    async def _count(self, attempt: Attempt, log: EventLog, outcome: Outcome) -> None:
-        if await whole(log.finish, outcome):
-            await whole(self.queue.done, attempt.id)
-            self.worked.add(outcome)
-        else:
-            await whole(self.queue.give_back, attempt.id, self.executor)
-
-    async def _hold(self, live: Live, attempt: Attempt, outcome: Outcome) -> None:
-        """An endpoint that asked for patience gets it: nothing that loads it begins anywhere until then."""
-        broke = outcome.broke
-        if broke is None or broke.cause is not Cause.MODEL_API or not broke.asked_s:
-            return
-        model = next(agent for agent in live.run.spec.agents if agent.name == attempt.agent).model
-        if model is not None:
-            await whole(self.queue.hold, f"endpoint:{model.base_url}", broke.asked_s)
-
-    async def _watch(self, live: Live, outcome: Outcome) -> None:
-        """Pause the run when most of what its workers do breaks."""
-        rule = live.run.spec.retry.breaker
-        if rule is None or isinstance(outcome.verdict, Valid):
-            return
-        breaker, reason = Breaker(rule), None
-        for verdict in await whole(self.home.store.last_verdicts, live.run.id, live.since, rule.over):
-            reason = breaker.add(verdict)
-        if reason is not None:
-            live.since = now()
-            await whole(self._pause, live.run.id, reason)
-
-    def _pause(self, run_id: str, reason: str) -> None:
-        found = self.queue.submission(run_id)
-        if found is not None and found.state is SubmissionState.OPEN:
-            with suppress(UsageError):  # it was over in between
-                self.queue.turn(run_id, SubmissionState.PAUSED, reason)
-                self.tell(f"{run_id} is paused: {reason}")
-
-    async def _condemned(self, attempt: Attempt) -> bool:
-        """Whether the attempt has killed its workers so often that it is not tried again; then it has its result."""
-        if await whole(self.queue.deaths, attempt.id) < KILLS:
-            return False
-        log = await self._begun(attempt)
-        if log is not None:
-            detail = f"it was at work at {KILLS} deaths of its worker, the last time alone: it killed them"
-            verdict = Invalid(cause=Cause.ENVIRONMENT, detail=detail, retryable=False)
-            log.emit(EventKind.ERROR, {"cause": verdict.cause.value, "type": "EnvironmentFault", "message": detail,
-                                       "retryable": False})
-            log.emit(EventKind.VERDICT, verdict.to_json())
-            broke = Broken(cause=verdict.cause, stage=None)
-            await self._count(attempt, log, Outcome(verdict=verdict, stop=StopReason.ERROR, broke=broke))
-        return True
+    def _why(self, attempt_id: str) -> str:
+        """Why the attempt was cut off."""
+        if self.reaped:
+            return "the worker was taken for dead"
+        return "the run was cancelled" if attempt_id in self.called_off else "the worker was stopped"
 
     # -- chores --------------------------------------------------------------------------------------------------------
 
@@ -360,11 +237,13 @@ class _Worker:
         try:
             if self.draining:
                 await asyncio.to_thread(self.queue.drain, self.executor)
-            await self._mend()
+            if not self.reaped:
+                await self._mend()
             for reaped in await asyncio.to_thread(self._reap):
                 await self._bury(reaped)
             await self._close_runs()
             await self.runtimes.sweep()
+            await self._sweep()
             await self._look_aside()
             host = await asyncio.to_thread(measure, self.home.path)
             self.slots.adjust(host, Need(), len(self.claimed))
@@ -372,29 +251,44 @@ class _Worker:
             self.tell(f"{fault}; trying again")
 
     async def _mend(self) -> None:
-        """Attempts neither counted nor given back, as the store or the durable engine failed, are free again."""
+        """What the queue calls ours and we know nothing of is free again, soon.
+
+        The store or the durable engine failed when it was to be counted or given back, or an answer was lost.
+        """
         for attempt, fault in self.durable.faults().items():
             self.claimed.pop(attempt, None)
-            if not self.reaped:
-                self.tell(f"{attempt}: {fault}; it is tried again")
-                await whole(lambda attempt=attempt: self.queue.give_back(attempt, self.executor, after_s=_AGAIN_S))
+            self.faulted[attempt] += 1
+            self.tell(f"{attempt}: {fault}; it is tried again")
+            if self.faulted[attempt] >= _FAULTS:
+                await whole(self.settling.pause, run_of(attempt), f"{attempt} cannot be recorded: {fault}")
+        for attempt in await asyncio.to_thread(self.queue.held, self.executor):
+            if attempt not in self.claimed:
+                await whole(partial(self.queue.give_back, attempt, self.executor, after_s=_AGAIN_S))
 
     def _reap(self) -> list[Reaped]:
         """The dead: by their silence, and those of this home at once, as the lock of their process is free."""
-        found = self.queue.reap(SILENT_S)
+        found = self.queue.reap(SILENT_S) if self.heart.steady() else []
         for worker in self.queue.workers():
             if worker.executor == self.executor:
                 self.draining = self.draining or worker.state == "draining"  # as someone else asked for
-            elif worker.state != "gone" and owner(self.home.path, worker.executor) is None:
+            elif worker.state != "gone" and worker.host == platform.node() \
+                    and owner(self.home.path, worker.executor) is None:
                 one = self.queue.reap_one(worker.executor)
                 found += [one] if one is not None else []
         return found
 
     async def _bury(self, reaped: Reaped) -> None:
         self.worked.reaped.append(reaped.executor)
+        self.to_sweep = _SWEEPS
         self.tell(f"worker {reaped.executor} died; free again: {', '.join(reaped.attempts) or 'nothing'}"
                   + (f"; to run alone: {', '.join(reaped.suspects)}" if reaped.suspects else ""))
         await self.durable.bury(reaped.executor)
+
+    async def _sweep(self) -> None:
+        """Remove what the dead left; again a few times, as their sandboxes end a moment after them."""
+        if self.to_sweep:
+            self.to_sweep -= 1
+            await asyncio.to_thread(self.terms.sweep)
 
     async def _close_runs(self) -> bool:
         """Runs of which nothing is left are finished; whether there were any."""
@@ -423,18 +317,3 @@ class _Worker:
         if self.child is not None and self.child.returncode is None:
             with suppress(ProcessLookupError):
                 self.child.terminate()
-
-
-async def whole(call: Callable[..., T], *args: Any) -> T:
-    """What ``call`` returns, from a thread. It is never left half heard: cancellation comes after it."""
-    working, cancelled = asyncio.ensure_future(asyncio.to_thread(call, *args)), False
-    while not working.done():
-        try:
-            await asyncio.shield(working)
-        except asyncio.CancelledError:
-            cancelled = True
-        except Exception:
-            break
-    if cancelled and (task := asyncio.current_task()) is not None:
-        task.cancel()
-    return working.result()

@@ -381,6 +381,12 @@ class Queue:
             query = sa.select(queued.c.deaths).where(queued.c.attempt == attempt_id)
             return connection.execute(query).scalar() or 0
 
+    def held(self, executor: str) -> list[str]:
+        """The attempts that are this worker's."""
+        with self._read("reading the queue") as connection:
+            query = sa.select(queued.c.attempt).where(queued.c.worker == executor)
+            return list(connection.execute(query).scalars())
+
     def left(self, run_id: str) -> int:
         """How many attempts of the run are not done."""
         with self._read("reading the queue") as connection:
