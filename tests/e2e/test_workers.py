@@ -22,6 +22,7 @@ from kit import EXAMPLES, leftovers, woodshed
 from pgserver import postgresql_server, postgresql_url  # noqa: F401  fixtures, found by name
 from scripted import Script, served
 from woodshed import plugins
+from woodshed.cli.worker import worker
 from woodshed.errors import Cause, StoreFault, UsageError
 from woodshed.interfaces import Harness
 from woodshed.model import (
@@ -277,18 +278,33 @@ async def test_a_store_that_fails_for_a_moment_loses_nothing(home: Home, monkeyp
     assert home.store.run(run.id).state is RunState.FINISHED
 
 
-def test_options_of_workers_are_refused_by_name(home: Home) -> None:
-    """A key names the earlier run; --priority without --detach and slots that are no number are usage errors."""
-    for _ in range(2):
-        done = woodshed("run", TASK, "-a", "nop", "--detach", "--key", "night", "--json", home=home.path)
-        assert json.loads(done.stdout)["run"] == home.store.run("last").id
-    assert len(home.store.runs()) == 1
+async def test_a_worker_may_be_drained_from_elsewhere(home: Home) -> None:
+    """Whoever marks it in the queue sees it leave; a signal after that is the first, and stops nothing."""
+    run = shared_run(home, "sleeps:1", 2)
+    at_work = asyncio.create_task(work(home, Terms(slots=1), print))
+    await begun(home, run)
+    home.store.queue.drain(home.store.queue.workers()[0].executor)
+    await asyncio.sleep(0.1)
+    os.kill(os.getpid(), signal.SIGTERM)
+    done = await at_work
+    assert (done.ended, done.done) == ("drained", 1)
+    assert home.store.queue.workers() == []
+
+
+def test_the_command_line_says_what_it_leaves_to_workers(home: Home) -> None:
+    """--detach with a key prints the run; --priority alone and slots that are no number are refused by name."""
+    done = woodshed("run", TASK, "-a", "nop", "--detach", "--key", "night", "--not-before", "2040-01-01T00:00:00+01:00",
+                    "--json", home=home.path)
+    run = home.store.run("last")
+    assert json.loads(done.stdout) == {"run": run.id, "state": "queued"}
+    submission = home.store.queue.submission(run.id)
+    assert submission is not None
+    assert (submission.key, str(submission.not_before)) == ("night", "2039-12-31 23:00:00+00:00")
     bad = woodshed("run", TASK, "-a", "nop", "--priority", "3", home=home.path)
     assert bad.returncode == 2
     assert "Add --detach" in bad.stderr
-    bad = woodshed("worker", "--slots", "many", home=home.path)
-    assert bad.returncode == 2
-    assert "'many' is no number of slots" in bad.stderr
+    with pytest.raises(UsageError, match="'many' is no number of slots"):
+        worker(slots="many")
     paused = woodshed("runs", "pause", "last", "--reason", "night", "--json", home=home.path)
-    assert json.loads(paused.stdout) == {"run": home.store.run("last").id, "state": "paused", "reason": "night"}
+    assert json.loads(paused.stdout) == {"run": run.id, "state": "paused", "reason": "night"}
     assert "paused: night" in woodshed("show", home=home.path).stdout

@@ -114,5 +114,9 @@ def test_quarantine_wants_someone_only_while_nobody_works_there(store: Store) ->
         store.queue.reap_one(name)
     assert store.queue.suspected()
     store.queue.enlist("three", host="here", pid=1, slots=1)
-    assert len(store.queue.claim("three", 1, Lane.QUARANTINE)) == 1
+    [held] = store.queue.claim("three", 1, Lane.QUARANTINE)
     assert not store.queue.suspected()
+    store.queue.give_back(held.id, "three", after_s=60)
+    [other] = store.queue.claim("three", 1, Lane.QUARANTINE)
+    store.queue.give_back(other.id, "three", after_s=60)
+    assert not store.queue.suspected()  # both wait for their time

@@ -83,6 +83,7 @@ class _Worker:
         self.cut: set[str] = set()
         self.heart: Heart
         self.draining = self.stopped = self.reaped = False
+        self.signals = 0
         self.wake = asyncio.Event()
         self.child: asyncio.subprocess.Process | None = None
         self.settling = Settling(home, terms.lane, self.runtimes, self.worked, self._why, tell)
@@ -161,7 +162,8 @@ class _Worker:
             self.running[attempt].cancel()
 
     def _asked_to_end(self) -> None:
-        if not self.draining:
+        self.signals += 1
+        if self.signals == 1:
             self.draining = True
             self.tell(f"draining: {len(self.claimed)} attempts go on to their end, nothing more is taken "
                       "(a second signal stops them)")
@@ -188,8 +190,13 @@ class _Worker:
         self.worked.ended = "empty"
         if self.terms.lane is Lane.QUARANTINE:
             return True
-        depth = await asyncio.to_thread(self.queue.depth)
-        return not (depth.ready or depth.delayed or depth.running or depth.quarantined) and not await self._close_runs()
+        try:
+            depth = await asyncio.to_thread(self.queue.depth)
+            left = depth.ready or depth.delayed or depth.running or depth.quarantined
+            return not left and not await self._close_runs()
+        except StoreFault as fault:
+            self.tell(f"{fault}; trying again")
+            return False
 
     async def _take(self) -> bool:
         """Claim as many attempts as slots are free; whether there were any."""

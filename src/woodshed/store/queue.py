@@ -408,9 +408,11 @@ class Queue:
         return closed
 
     def suspected(self) -> bool:
-        """Whether an attempt waits in quarantine, and none runs there."""
+        """Whether an attempt that may begin now waits in quarantine, and none runs there."""
+        at = stamp(now())
         query = (sa.select(queued.c.worker).join(submissions, submissions.c.run == queued.c.run)
-                 .where(queued.c.lane == Lane.QUARANTINE.value, submissions.c.state == SubmissionState.OPEN.value))
+                 .where(queued.c.lane == Lane.QUARANTINE.value, submissions.c.state == SubmissionState.OPEN.value)
+                 .where(sa.or_(queued.c.available_at.is_(None), queued.c.available_at <= at)))
         with self._read("reading the queue") as connection:
             found = connection.execute(query).scalars().all()
         return bool(found) and not any(found)
