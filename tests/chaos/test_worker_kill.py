@@ -43,10 +43,10 @@ class Works:
         name: str = json.loads(done.stdout)["run"]
         return name
 
-    def start(self, slots: int = 2) -> subprocess.Popen[str]:
-        """One more worker."""
+    def start(self, slots: int = 2, home: Path | None = None) -> subprocess.Popen[str]:
+        """One more worker, in the home or another."""
         command = [sys.executable, "-m", "woodshed", "worker", "--slots", str(slots), "--until-empty", "--json"]
-        env = {**os.environ, **self.env, "WOODSHED_HOME": str(self.home.path)}
+        env = {**os.environ, **self.env, "WOODSHED_HOME": str(home or self.home.path)}
         self.workers.append(subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True))
         return self.workers[-1]
 
@@ -114,6 +114,28 @@ def test_one_of_two_workers_is_killed(works: Works) -> None:
     assert set(states) <= {ExecutionState.DONE, ExecutionState.LOST}
     works.gapless(run)
     assert leftovers(works.home.path) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("works", ["postgresql"], indirect=True)
+def test_another_machine_takes_over(works: Works, new_home: Callable[[], Path]) -> None:
+    """With a home of its own and the blobs shared, as on another machine, a worker notices the silence and goes on."""
+    run = works.run("sleeps:1", "oracle", attempts=2)
+    theirs = new_home()
+    (theirs / "blobs").symlink_to(works.home.path / "blobs")
+    victim = works.start(1)
+    works.until(lambda: bool(works.executions(run)))
+    victim.kill()
+    told = ended(works.start(2, theirs))
+    assert len(told["reaped"]) == 1
+    attempts = works.home.store.attempts(run)
+    assert works.home.store.run(run).state is RunState.FINISHED
+    assert all(a.outcome is not None and isinstance(a.outcome.verdict, Valid) for a in attempts)
+    solved = next(a for a in attempts if a.agent == "oracle")
+    shown = woodshed("trace", solved.id, "--json", home=works.home.path, env=works.env)
+    assert json.loads(shown.stdout)["diff"], "the changes were captured elsewhere, and are shown here"
+    works.gapless(run)
+    assert leftovers(theirs) == []
 
 
 @pytest.mark.slow
