@@ -288,12 +288,20 @@ async def _floods(scene: Scene) -> str | None:
         try:
             to_flood.write(b"go")
             await said.readexactly(4)
-            await asyncio.sleep(0.3)
+            await _settled()
             to_fetch.write(b"go")
             return await fetching
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
             flooding.cancel()
+
+
+async def _settled() -> None:
+    """This process opens no more: what was going to be accepted has been, however busy the machine."""
+    before = -1
+    while (now := len(list(Path("/proc/self/fd").iterdir()))) != before:
+        before = now
+        await asyncio.sleep(0.3)
 
 
 @asynccontextmanager

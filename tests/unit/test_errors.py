@@ -8,7 +8,7 @@ import re
 import pytest
 
 from woodshed import errors
-from woodshed.errors import INVALID_CAUSES, Cause, UsageError, WoodshedError, boundary
+from woodshed.errors import INVALID_CAUSES, Cause, Paused, UsageError, WoodshedError, boundary
 
 
 def tree(kind: type[WoodshedError]) -> list[type[WoodshedError]]:
@@ -25,9 +25,9 @@ def test_the_drawn_tree_is_the_real_one() -> None:
 
 
 def test_faults_of_ours_make_attempts_invalid_and_none_is_gradable() -> None:
-    """Every class but the usage errors has a cause that invalidates; none allows a grade."""
+    """Every class but the usage errors and a run's pause has a cause that invalidates; none allows a grade."""
     for kind in tree(WoodshedError):
-        if kind is WoodshedError or issubclass(kind, UsageError):
+        if kind is WoodshedError or issubclass(kind, UsageError | Paused):
             assert kind.cause is None
         else:
             assert kind.cause in INVALID_CAUSES, kind

@@ -200,8 +200,9 @@ async def background_processes_are_fed_and_signalled(engine: SandboxEngine) -> N
         assert b"".join(data for name, data in seen if name == "stderr") == b"done\n"
         await raises(OSError, fed.write(b"more"))
         await fed.signal(15)
-        group = await sandbox.start("trap 'echo caught >caught; exit 9' USR1; touch ready; sleep 628 & wait; exit 1")
-        await shell(sandbox, "while [ ! -e ready ]; do sleep 0.01; done")
+        group = await sandbox.start("trap 'echo caught >caught; exit 9' USR1; sleep 628 & wait; exit 1")
+        while "sleep 628" not in await sleepers(sandbox):  # until it runs it is a shell, which may miss a signal
+            await asyncio.sleep(0.02)
         await group.signal(10)
         assert await group.wait() == 9
         assert await sandbox.read("caught") == b"caught\n"
