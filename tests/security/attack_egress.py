@@ -299,9 +299,10 @@ async def _floods(scene: Scene) -> str | None:
 async def _settled() -> None:
     """This process opens no more: what was going to be accepted has been, however busy the machine."""
     before = -1
-    while (now := len(list(Path("/proc/self/fd").iterdir()))) != before:
-        before = now
-        await asyncio.sleep(0.3)
+    with suppress(OSError):  # none is left to look with
+        while (now := len(list(Path("/proc/self/fd").iterdir()))) != before:
+            before = now
+            await asyncio.sleep(0.3)
 
 
 @asynccontextmanager

@@ -44,7 +44,8 @@ OWN_MOUNT = Patch("            if not os.statvfs(path).f_flag & os.ST_RDONLY:", 
 PINS = Patch("        pins = _pins(places)\n", "        pins: Places = {}\n")
 READ = Patch("            syscalls.set_attributes(fd, ATTR_RDONLY, recursive=True)\n", "            pass\n")
 DEPRIVE = Patch("            confine.deprive_root()\n", "            pass\n")
-UNBIND = Patch("                confine.empty_bounding_set()\n            marks.join", "                pass\n            marks.join")
+UNBIND = Patch("                confine.empty_bounding_set()\n            marks.join",
+               "                pass\n            marks.join")
 
 PYTHON = "import ctypes, os, sys\n"
 MEMFD = PYTHON + """
