@@ -3,7 +3,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-# Tests run in so many processes, a file in one of them. Most wait for processes, files and timers rather than compute.
+# Tests run in so many processes, a file in one of them, the longest first: most wait rather than compute.
 WORKERS ?= 2
 DEMO_MODEL ?= qwen2.5-coder-0.5b
 
@@ -13,7 +13,7 @@ demo: $(VENV)/.ready-local  ## set-up, then examples x {oracle, nop}, then a rea
 	@DEMO_MODEL="$(DEMO_MODEL)" PATH="$(CURDIR)/$(BIN):$$PATH" bash examples/demo.sh
 
 test: check  ## lint, types, import rules and tests; slow ones are left to test-all
-	$(BIN)/python -m pytest -m "not slow" -q -n $(WORKERS) --dist loadfile
+	$(BIN)/python -m pytest -m "not slow" -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 test-all: test $(VENV)/.ready-local  ## everything, real models and big chaos included
 	$(BIN)/python -m pytest -m slow -q
