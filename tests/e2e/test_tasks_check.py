@@ -211,7 +211,7 @@ def test_a_killed_check_goes_on_where_it_was(home: Path, tmp_path: Path) -> None
 def test_known_cheats_are_tried(home: Path, tmp_path: Path) -> None:
     """Each cheat that fits the task is an attempt, none earns a reward, and the record names them all."""
     task(tmp_path / "cheated")
-    row = check(tmp_path / "cheated", "--variants", "2", home=home)["cheated"]
+    row = check(tmp_path / "cheated", home=home)["cheated"]
     assert row["label"] == "sound"
     assert len(row["cheats"]) >= 10
     assert not any(row["cheats"].values())
