@@ -14,6 +14,7 @@ import stat
 import struct
 import tarfile
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
@@ -365,20 +366,32 @@ async def test_an_upload_says_what_kept_it(box: NativeSandbox, tmp_path: Path) -
     assert descriptors() == held
 
 
+class _Slow(io.BytesIO):
+    """An archive that comes over a slow line."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """The next piece, after a moment."""
+        time.sleep(0.02)
+        return super().read(size)
+
+
 async def test_what_exceeds_the_disk_limit_is_an_error(engine: NativeEngine, tmp_path: Path) -> None:
     """A tree or an archive larger than the box may hold ends in an error that says so, and the box lives on."""
     box = await engine.create(EnvironmentSpec(), SandboxPolicy(limits=Limits(disk_mb=10)))
     source = tmp_path / "source"
     source.mkdir()
-    for number in range(60):
-        (source / str(number)).write_bytes(os.urandom(1 << 20))
+    megabyte = os.urandom(1 << 20)
+    for number in range(300):  # the limit is kept by looking: this takes longer than a look is away
+        (source / str(number)).write_bytes(megabyte)
     with pytest.raises(OSError, match="limit") as caught:
         await box.upload(source, "t")
     assert caught.value.errno == errno.EDQUOT
     assert (await box.exec("rm -r t; echo well")).stdout == b"well\n"
-    packed = io.BytesIO()
+    packed = _Slow()
     with tarfile.open(fileobj=packed, mode="w") as archive:
-        archive.add(source, "t")
+        archive.add(source / "0", "t/0")
+        for number in range(1, 60):
+            archive.add(source / "0", f"t/{number}")
     packed.seek(0)
     with pytest.raises(OSError, match="limit"):
         await box.upload_tar(packed, ".")

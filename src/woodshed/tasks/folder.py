@@ -23,6 +23,10 @@ class HistoryLeft(UsageError):
     """A workspace that holds version control's data: who solves the task could look the solution up."""
 
 
+_NONE_OF_IT = frozenset({b"calibration.json", b".ruff_cache", b".mypy_cache", b".pytest_cache"})
+"""At the top of a folder: the record about the task, and what tools leave that were run in it."""
+
+
 def digest(folder: Path) -> str:
     """The sha256 (hex) of ``folder``'s files. Raises UsageError for what a task folder must not hold."""
     total = hashlib.sha256()
@@ -47,7 +51,7 @@ def _walk(folder: Path, prefix: bytes) -> Iterator[tuple[bytes, str, str, int, b
         below = []
         for entry in sorted(os.scandir(path), key=lambda e: os.fsencode(e.name)):
             name = prefix + os.fsencode(entry.name)
-            if entry.name == "__pycache__" or name == b"calibration.json":
+            if entry.name == "__pycache__" or name in _NONE_OF_IT:
                 continue
             info = entry.stat(follow_symlinks=False)
             if entry.is_symlink():
