@@ -142,3 +142,18 @@ def test_a_trace_names_what_a_tool_of_the_host_would_run(home: Path, tmp_path: P
     assert "a tool may run it by itself: /workspace/.git/hooks/post-checkout" in told
     machine = json.loads(woodshed("trace", attempt, "--json", home=home).stdout)
     assert [line.partition(":")[0] for line in machine["flagged"]] == ["/workspace/.git/hooks/post-checkout"]
+
+
+def test_a_policy_may_demand_its_engine(shed_home: Path, tmp_path: Path) -> None:
+    """The engine that a policy names makes the sandboxes; another one that is asked for is refused."""
+    file, task = tmp_path / "policy.toml", EXAMPLES / "first-steps" / "write-file"
+    file.write_text('engine = "nowhere"\n')
+    for words in (("run", task, "--agent", "nop", "--new"), ("sandbox", "run")):
+        done = woodshed(*words, "--policy", file, *(("--", "true") if words[0] == "sandbox" else ()), home=shed_home)
+        assert done.returncode == 2
+        assert "nowhere" in done.stderr
+    file.write_text('engine = "native"\n')
+    assert woodshed("sandbox", "run", "--policy", file, "--", "true", home=shed_home).returncode == 0
+    other = woodshed("run", task, "--agent", "nop", "--policy", file, "--engine", "gvisor", home=shed_home)
+    assert other.returncode == 2
+    assert "demands the engine 'native', and 'gvisor' was asked for" in other.stderr

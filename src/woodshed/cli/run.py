@@ -10,7 +10,6 @@ from typing import Annotated, Any
 
 import typer
 
-from woodshed import settings
 from woodshed.cli.driving import driven
 from woodshed.cli.output import Json, emit_json, note, number, out, percent, table
 from woodshed.errors import UsageError
@@ -107,7 +106,7 @@ def run(
             attempts=attempts,
             concurrency=concurrency or 2,
             seed=seed,
-            engine=engine or settings.setting("engine"),
+            engine=boxes.engine_of(bound, engine),
             verifier=verifier,
             rules=rulesets.load(rules) if rules else None,
             retry=declared.load_retry(retry) if retry else None,

@@ -77,14 +77,15 @@ def run(
         target.buffer.flush()
 
     spec = _spec(image, requirement, copy, memory_mb, user)
+    held = _policy(policy, spec.limits)
     result: ExecResult = asyncio.run(
         boxes.run_once(
             spec,
             command,
-            engine=settings.setting("engine"),
+            engine=boxes.engine_of(held, None),
             timeout_s=timeout,
             stream=None if json else stream,
-            policy=_policy(policy, spec.limits),
+            policy=held,
             tell=note,
         )
     )
@@ -120,7 +121,7 @@ def shell(
 
 
 async def _shell(spec: EnvironmentSpec, policy: SandboxPolicy | None) -> int:
-    async with boxes.opened(spec, engine=settings.setting("engine"), policy=policy, tell=note) as sandbox:
+    async with boxes.opened(spec, engine=boxes.engine_of(policy, None), policy=policy, tell=note) as sandbox:
         rows, columns = size()
         terminal = await sandbox.pty(rows=rows, columns=columns)
         try:

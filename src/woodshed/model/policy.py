@@ -108,7 +108,8 @@ class SandboxPolicy(Record):
     ``env`` is set, and ``env_drop`` left out, of what image and task declare; a single exec may still set its own.
     ``noexec``: what can be written cannot be executed or mapped as code, and the image's programs and libraries cannot
     be written. None: exactly where ``commands.allow`` is given. ``privileges``: of user 0; other users have none.
-    ``network`` may be given as False, which is the same as no rules: none but the sandbox's own loopback.
+    ``network`` may be given as False, which is the same as no rules: none but the sandbox's own loopback. ``engine``
+    names the engine that must make the sandbox; None leaves it to the command and the settings.
     """
 
     network: NetworkPolicy = NetworkPolicy()
@@ -119,6 +120,7 @@ class SandboxPolicy(Record):
     env_drop: tuple[str, ...] = ()
     noexec: bool | None = None
     privileges: Literal["default", "none"] = "default"
+    engine: str | None = Field(default=None, min_length=1)
 
     @field_validator("network", mode="before")
     @classmethod

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from woodshed import plugins, settings
-from woodshed.errors import Cause, boundary
+from woodshed.errors import Cause, UsageError, boundary
 from woodshed.interfaces import ExecResult, Governed, Sandbox, Stream
 from woodshed.model import EnvironmentSpec, SandboxPolicy
 from woodshed.services.declared import read_toml
@@ -18,6 +18,18 @@ from woodshed.services.declared import read_toml
 def load_policy(file: Path) -> SandboxPolicy:
     """The policy that a TOML file declares. Raises UsageError naming file, field and remedy."""
     return SandboxPolicy.parse(read_toml(file, "docs/policy.md"), file=file)
+
+
+def engine_of(policy: SandboxPolicy | None, asked: str | None) -> str:
+    """The engine to make sandboxes with: the policy's, or what was asked for, or the setting's.
+
+    Raises UsageError where a policy demands another than was asked for: who wrote it wanted that one's walls.
+    """
+    demanded = policy.engine if policy is not None else None
+    if demanded and asked and demanded != asked:
+        raise UsageError(f"the policy demands the engine '{demanded}', and '{asked}' was asked for", field="engine",
+                         remedy="Leave one of them out.")
+    return demanded or asked or settings.setting("engine")
 
 
 @asynccontextmanager

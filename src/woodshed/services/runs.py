@@ -111,6 +111,9 @@ def _check_policies(spec: RunSpec, tasks: Sequence[Task], tell: Callable[[str], 
     plugins.verifier(spec.verifier)
     told: dict[str, None] = {}
     for agent in spec.agents:
+        if agent.policy.engine not in (None, spec.engine):
+            raise UsageError(f"the policy of {agent.name} demands the engine '{agent.policy.engine}', and the run has "
+                             f"'{spec.engine}'", field="engine", remedy="Say --engine, or leave it out of the policy.")
         if agent.policy != SandboxPolicy():
             engine = plugins.engine(spec.engine, settings.home())
             for task in tasks:

@@ -19,11 +19,14 @@ def capabilities() -> frozenset[Capability]:
     return frozenset({"directories", "commands"} if syscalls.landlock_abi() else {"directories"})
 
 
-def check(policy: SandboxPolicy, workdir: str) -> None:
+def check(policy: SandboxPolicy, workdir: str, engine: str = "native") -> None:
     """The policy can be held here, in a box with this working directory. Reads nothing of the image.
 
     Raises UsageError for a contradiction, Unsupported where an allow set meets a kernel without Landlock.
     """
+    if policy.engine not in (None, engine):
+        raise UsageError(f"the policy demands the engine '{policy.engine}', and this is '{engine}'", field="engine",
+                         remedy="Make the sandbox with that one, or leave it out of the policy.")
     for name in policy.commands.allow or ():
         if programs.loads(name):
             raise UsageError(f"{name!r} is a loader, which runs any program", field="commands.allow",

@@ -135,7 +135,7 @@ class RemoteEngine:
 
     def check(self, spec: EnvironmentSpec, policy: SandboxPolicy) -> Sequence[str]:
         """A policy it takes it holds. Raises UsageError for a contradiction, Unsupported."""
-        policies.check(policy, spec.workdir)
+        policies.check(policy, spec.workdir, self.name)
         limits = policy.limits
         asked: dict[str, bool] = {
             "network": bool(policy.network), "directories": bool(policy.directories),
