@@ -265,7 +265,7 @@ class RemoteEngine:
     ) -> tuple[RemoteSandbox, Made]:
         workdir, acting = roots.workdir(spec, root.image), roots.acting(spec, policy, root.image, True)
         if not spec.workdir:
-            policies.check(policy, workdir)
+            policies.check(policy, workdir, self.name)
         self._made += 1
         name = f"{opened.place.instance}-{self._made}"
         folder = opened.place.path / str(self._made)
