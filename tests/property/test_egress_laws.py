@@ -142,9 +142,9 @@ def test_what_is_forwarded_reads_the_same_again(heads: list[bytes], edits: list[
 
 @given(st.binary(max_size=300))
 def test_http_reads_noise(noise: bytes) -> None:
-    """Noise is refused or waited for."""
+    """Noise is refused or waited for, and the same whether it comes whole or byte by byte."""
     for data in (noise, b"GET " + noise, b"GET / HTTP/1.1\r\n" + noise + b"\r\n\r\n"):
-        _requests([data])
+        assert _requests([data])[1] == _requests([bytes([byte]) for byte in data])[1]
     with suppress(http.Refused):
         http.Body(None).take(bytearray(noise))
 

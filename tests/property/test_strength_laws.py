@@ -172,4 +172,6 @@ def test_deep_sources_are_survived(depth: int, shape: str) -> None:
     """Sources nested deeper than any stack give variants or none."""
     head, tail = shape.split("{}")
     text = f"x = {head * depth}1{tail * depth}\n".encode()
-    variants({"a.py": b"x = 1\n"}, {"a.py": text}, seed=0, at_most=5)
+    made = variants({"a.py": b"x = 1\n"}, {"a.py": text}, seed=0, at_most=5)
+    assert len(made) <= 5
+    assert all(set(variant.files) == {"a.py"} and variant.files["a.py"] != text for variant in made)
