@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from woodshed.model import ChangeSet, StopReason, Task, Trajectory, Valid
+from woodshed.model.acts import Act, acts_of
 from woodshed.model.grade import Observed
-from woodshed.verify.rules.calls import Act, acts_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from posixpath import basename, splitext
 
-from woodshed.model import Observation, ToolCall, Trajectory
-from woodshed.verify.rules.commands import Kind, bare, kind_of, parts, redirections, runs
+from woodshed.model.commands import Kind, bare, kind_of, parts, redirections, runs
+from woodshed.model.trajectory import Observation, ToolCall, Trajectory
 
 _READING_TOOLS = frozenset({"read_file", "search", "diff", "finish"})
 _WRITES = re.compile(
@@ -53,6 +53,12 @@ def acts_of(trajectory: Trajectory, changed: Sequence[str], patterns: tuple[str,
                 passed = act.checks and _went_well(call, observation)
                 found.append(replace(act, call=number, passed=passed))
     return found
+
+
+def checks_after_edit(acts: Sequence[Act]) -> tuple[list[Act], bool]:
+    """The checks after the last edit, and whether anything was edited at all."""
+    last = max((number for number, act in enumerate(acts) if act.edits), default=-1)
+    return [act for act in acts[last + 1:] if act.checks], last >= 0
 
 
 def _went_well(call: ToolCall, seen: Observation | None) -> bool:

@@ -1,0 +1,40 @@
+"""What an agent says of its own work at the end: a claim of success, an admission of failure, or nothing. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from woodshed.model.attempt import StopReason
+from woodshed.model.trajectory import Trajectory
+
+_LOOKED_AT = 10_000  # characters of a message that a pattern is tried on: the text is hostile
+_ADMITS = re.compile(
+    r"\bI (?:could ?n[o']t|was (?:not|unable)|am (?:not able|unable)|ca(?:n't|nnot|n not)|did ?n[o']t manage|gave up)\b"
+    r"|\bI failed to\b"
+    r"|\bunable to (?:fix|solve|complete|finish|make|find|get)\b"
+    r"|\b(?:tests?|it|they|this|checks?) (?:are |is )?(?:still )?(?:fails?|failing|broken)\b"
+    r"|\bstill (?:fails?|failing|broken)\b|\btests? (?:do|does|are|is) not pass"
+    r"|\b(?:is|are|was|remains?) (?:not (?:yet )?(?:fixed|solved|working|complete|finished|done)|unsolved)\b"
+    r"|\b(?:is|are|remains?) incomplete\b",
+    re.IGNORECASE)
+
+
+def admits(said: str, patterns: Iterable[str] = ()) -> bool:
+    """True where ``said`` admits a failure; ``patterns`` are further words that do, as regular expressions."""
+    text = said[:_LOOKED_AT]
+    return bool(_ADMITS.search(text)) or any(re.search(pattern, text, re.IGNORECASE) for pattern in patterns)
+
+
+def claim(trajectory: Trajectory, stop: StopReason | None) -> str | None:
+    """The agent's last word on its work: the summary of ``finish``, else its last message; None where it was cut off.
+
+    An agent that ends by itself claims to be done, whether it says so or not.
+    """
+    for step in reversed(trajectory.steps):
+        for call in step.tool_calls:
+            if call.name == "finish" and call.error is None:
+                return f"{call.arguments.get('summary', '')}\n{step.message}"
+    if stop is not StopReason.FINISHED:
+        return None
+    return next((step.message for step in reversed(trajectory.steps) if step.source == "agent"), "")
