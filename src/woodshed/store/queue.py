@@ -6,13 +6,11 @@ beating is reaped: its executions are lost, its attempts are free again, and the
 keeps whatever it may still say from counting. Claims are made one at a time (SQLite's write lock, an advisory lock on
 PostgreSQL), so that no bound is ever exceeded, however many workers claim together.
 
-Heartbeats are told by a clock that nobody sets: the database server's on PostgreSQL, the time since boot on SQLite,
-whose users share a machine. Delays are wall time.
+Heartbeats are told by a clock that nobody sets (:mod:`woodshed.store.clock`). Delays are wall time.
 """
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -25,6 +23,7 @@ import sqlalchemy as sa
 from woodshed.errors import UsageError
 from woodshed.model import Attempt, AttemptState, Record, RunState
 from woodshed.model.event import now
+from woodshed.store import clock
 from woodshed.store.sharing import Waiting, share_out
 from woodshed.store.tables import attempts, executions, limits, queued, runs, submissions, workers
 from woodshed.store.text import stamp
@@ -32,7 +31,6 @@ from woodshed.store.text import stamp
 _CLAIM_LOCK, _REAP_LOCK = 0x77636C6D, 0x77726170  # "wclm", "wrap": PostgreSQL's advisory locks
 _SUSPECT = 2
 """An attempt that was running at so many deaths of a worker goes into quarantine."""
-_SKEW_S = 5.0
 
 Writing = Callable[[str], AbstractContextManager[sa.Connection]]
 
@@ -172,13 +170,13 @@ class Queue:
             if slots is not None or per_minute is not None:
                 connection.execute(sa.insert(limits), {
                     "scope": scope, "slots": slots, "per_minute": per_minute,
-                    "tokens": 1.0 if per_minute else 0.0, "filled": self._clock(connection),
+                    "tokens": 1.0 if per_minute else 0.0, "filled": clock.seconds(connection),
                 })
 
     def hold(self, scope: str, seconds: float) -> None:
         """Nothing of ``scope`` begins for so long: an endpoint asked for patience (Retry-After). Keeps its bounds."""
         with self._write("holding a queue") as connection:
-            until = self._clock(connection) + seconds
+            until = clock.seconds(connection) + seconds
             held = sa.update(limits).where(limits.c.scope == scope)
             if not connection.execute(held.values(held_until=until)).rowcount:
                 connection.execute(sa.insert(limits), {"scope": scope, "tokens": 0.0, "filled": 0.0,
@@ -240,7 +238,7 @@ class Queue:
 
     def _room(self, connection: sa.Connection, groups: Sequence[Waiting]) -> dict[str, int]:
         """How many more may begin, by scope; a scope without bounds is absent."""
-        at = self._clock(connection)
+        at = clock.seconds(connection)
         busy: Counter[str] = Counter()
         running = sa.select(queued.c.run, queued.c.project, queued.c.endpoint, sa.func.count().label("many"))
         for row in connection.execute(
@@ -263,7 +261,7 @@ class Queue:
     def _spend(
         self, connection: sa.Connection, chosen: Mapping[tuple[str, str], int], groups: Sequence[Waiting]
     ) -> None:
-        at = self._clock(connection)
+        at = clock.seconds(connection)
         begun: Counter[str] = Counter()
         projects = {group.run: group.project for group in groups}
         for (run, endpoint), count in chosen.items():
@@ -299,7 +297,7 @@ class Queue:
         with self._write("enlisting a worker") as connection:
             connection.execute(sa.insert(workers), {
                 "executor": executor, "host": host, "pid": pid, "started_at": stamp(now()), "slots": slots, "busy": 0,
-                "beat": self._clock(connection), "state": "working", "pool": pool,
+                "beat": clock.seconds(connection), "state": "working", "pool": pool,
             })
 
     def beat(self, executor: str, *, slots: int, busy: int) -> list[str] | None:
@@ -307,7 +305,7 @@ class Queue:
         with self._write("beating") as connection:
             lives = connection.execute(
                 sa.update(workers).where(workers.c.executor == executor, workers.c.state != "gone")
-                .values(beat=self._clock(connection), slots=slots, busy=busy)
+                .values(beat=clock.seconds(connection), slots=slots, busy=busy)
             ).rowcount
             if not lives:
                 return None
@@ -334,8 +332,8 @@ class Queue:
                 alone = sa.select(sa.func.pg_try_advisory_xact_lock(_REAP_LOCK))
                 if not connection.execute(alone).scalar():
                     return []
-            at = self._clock(connection)
-            silent = sa.or_(workers.c.beat < at - silent_s, workers.c.beat > at + _SKEW_S)  # or of an earlier boot
+            at = clock.seconds(connection)
+            silent = sa.or_(workers.c.beat < at - silent_s, workers.c.beat > at + clock.SKEW_S)  # or of an earlier boot
             dead = connection.execute(
                 sa.select(workers.c.executor).where(workers.c.state != "gone", silent)).scalars().all()
             return [self._bury(connection, executor) for executor in dead]
@@ -435,11 +433,6 @@ class Queue:
     def _alone(self, connection: sa.Connection, lock: int) -> None:
         if self._server:
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(lock)))
-
-    def _clock(self, connection: sa.Connection) -> float:
-        if self._server:
-            return float(connection.execute(sa.text("SELECT extract(epoch FROM clock_timestamp())")).scalar_one())
-        return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def _standing(run_id: str, state: SubmissionState, reason: str | None) -> sa.Update:

@@ -20,6 +20,8 @@ from woodshed.errors import Cancelled, UsageError
 from woodshed.model import Attempt, AttemptState, Event, Outcome, Record, Run, RunState, Verdict
 from woodshed.model.event import now
 from woodshed.model.grade import Regrade, Regraded
+from woodshed.store import groups
+from woodshed.store.groups import Groups
 from woodshed.store.opening import READS, faults, open_engine
 from woodshed.store.queue import Queue, Submission
 from woodshed.store.tables import attempts, events, executions, regraded, regrades, runs
@@ -67,6 +69,11 @@ class Store:
         """The attempts of shared runs, and the workers that take them."""
         return Queue(self._engine, self._write, self._read)
 
+    @property
+    def groups(self) -> Groups:
+        """The attempts of runs by task and agent, handed out when all of them have their results."""
+        return Groups(self._engine, self._write, self._read)
+
     def close(self) -> None:
         """Give back the connections. Idempotent."""
         self._engine.dispose()
@@ -99,6 +106,7 @@ class Store:
             first = connection.execute(count).scalar_one() + 1
             if further:
                 connection.execute(sa.insert(attempts), [_attempt_row(n, a) for n, a in enumerate(further, first)])
+                groups.planned(connection, further)
 
     def run(self, name: str) -> Run:
         """The run with this id; ``last`` names the newest. Raises UsageError when there is none."""
@@ -169,11 +177,15 @@ class Store:
             raise UsageError(f"no attempt '{attempt_id}'", field="attempt", remedy="'woodshed show RUN' lists them.")
         return _attempt(row)
 
-    def attempts(self, run_id: str, state: AttemptState | None = None) -> list[Attempt]:
-        """The attempts of a run in planned order; those in ``state``, or all."""
+    def attempts(
+        self, run_id: str, state: AttemptState | None = None, *, group: tuple[str, str] | None = None
+    ) -> list[Attempt]:
+        """The attempts of a run in planned order; those in ``state``, or of one ``group`` (task, agent), or all."""
         query = sa.select(attempts).where(attempts.c.run == run_id).order_by(attempts.c.number)
         if state is not None:
             query = query.where(attempts.c.state == state.value)
+        if group is not None:
+            query = query.where(attempts.c.task == group[0], attempts.c.agent == group[1])
         with self._read("reading attempts") as connection:
             return [_attempt(row) for row in connection.execute(query).mappings()]
 
@@ -234,6 +246,8 @@ class Store:
             counted = connection.execute(
                 _FINISH, {"this": attempt_id, "fence": execution, "result": text, "now": at}
             ).rowcount == 1
+            if counted:
+                groups.counted(connection, attempt_id)
             state = ExecutionState.DONE if counted else ExecutionState.FENCED
             _close(connection, attempt_id, execution, state, text, at)
             return counted
@@ -362,6 +376,7 @@ def _create(connection: sa.Connection, run: Run, planned: Sequence[Attempt]) -> 
     })
     if planned:
         connection.execute(sa.insert(attempts), [_attempt_row(n, a) for n, a in enumerate(planned, 1)])
+        groups.planned(connection, planned)
 
 
 def _append(connection: sa.Connection, facts: Sequence[Event | Mapping[str, Any]]) -> None:

@@ -21,7 +21,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-HEAD = "0004"
+HEAD = "0005"
 """The migration that these tables agree with."""
 
 metadata = MetaData(
@@ -65,6 +65,27 @@ attempts = Table(
     Column("finished_at", String(32)),
     ForeignKeyConstraint(["run"], ["runs.id"]),
     UniqueConstraint("run", "number"),
+    Index("ix_attempts_group", "run", "task", "agent"),
+)
+
+attempt_groups = Table(
+    "attempt_groups",
+    metadata,
+    Column("run", String(64), primary_key=True),
+    Column("task", Text, primary_key=True),
+    Column("agent", Text, primary_key=True),
+    Column("project", String(64), nullable=False),
+    Column("total", Integer, nullable=False),
+    Column("open", Integer, nullable=False),
+    Column("place", Integer),
+    Column("completed_at", String(32)),
+    Column("consumer", Text),
+    Column("delivery", Integer, nullable=False),
+    Column("leased_at", Float(53)),
+    Column("lease_s", Float(53)),
+    Column("acked_at", String(32)),
+    ForeignKeyConstraint(["run"], ["runs.id"]),
+    UniqueConstraint("run", "place"),
 )
 
 executions = Table(
