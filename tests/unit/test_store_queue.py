@@ -215,3 +215,22 @@ def test_a_retry_waits_for_its_time(shared: Store) -> None:
     assert claimed(shared, "two") == [second]
     time.sleep(0.35)
     assert claimed(shared, "two") == [first]
+
+
+def test_a_pool_takes_its_own_runs_alone(shared: Store) -> None:
+    """Workers of a pool take that pool's runs, workers of none those of none; depth and suspicion are told by pool."""
+    shared.queue.enlist("gpu", host="here", pid=1, slots=8, pool="gpu")
+    labelled, plain = submit(shared, 2, pool="gpu"), submit(shared, 1)
+    assert [shared.queue.depth(pool).ready for pool in ("gpu", "", "other", None)] == [2, 1, 0, 3]
+    assert claimed(shared, "one") == [attempt_id(plain, 1)]
+    assert claimed(shared, "two") == []
+    assert sorted(claimed(shared, "gpu")) == [attempt_id(labelled, n) for n in (1, 2)]
+    for _ in range(2):
+        shared.queue.enlist("dies", host="here", pid=1, slots=8, pool="gpu")
+        shared.queue.leave("gpu")
+        claimed(shared, "dies")
+        shared.queue.reap_one("dies")
+        with shared._engine.begin() as connection:
+            connection.execute(sa.delete(workers).where(workers.c.executor == "dies"))
+    assert (shared.queue.suspected("gpu"), shared.queue.suspected()) == (True, False)
+    assert claimed(shared, "one", lane=Lane.QUARANTINE) == []

@@ -44,6 +44,7 @@ Quarantined = Annotated[bool, typer.Option("--quarantined", help="Run tasks in q
 Dialect = Annotated[str, typer.Option(help="auto, tools or text: how tool calls are written.")]
 Detach = Annotated[bool, typer.Option("--detach", help="Leave it to workers ('woodshed worker'); starts nothing here.")]
 Priority = Annotated[int | None, typer.Option(help="With --detach: a higher one goes first [default: 0].")]
+Pool = Annotated[str, typer.Option(metavar="NAME", help="With --detach: for workers of this pool alone.")]
 Key = Annotated[str | None, typer.Option(help="With --detach: given again, it names the run made with it before.")]
 NotBefore = Annotated[datetime | None, typer.Option(
     metavar="ISO", formats=["%Y-%m-%dT%H:%M:%S%z", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M%z", "%Y-%m-%dT%H:%M"],
@@ -78,13 +79,14 @@ def run(
     priority: Priority = None,
     key: Key = None,
     not_before: NotBefore = None,
+    pool: Pool = "",
     json: Json = False,
 ) -> None:
     """Attempt tasks and judge each attempt in a fresh sandbox. Exit 0 when the run finished, whatever the pass rate."""
     if resume is not None and (tasks or agent):
         raise UsageError("--resume takes no tasks or agents", remedy="The run remembers them.")
-    if not detach and (priority is not None or key is not None or not_before is not None):
-        raise UsageError("--priority, --key and --not-before are for workers", remedy="Add --detach.")
+    if not detach and (priority is not None or key is not None or not_before is not None or pool):
+        raise UsageError("--priority, --key, --not-before and --pool are for workers", remedy="Add --detach.")
     if detach and resume is not None:
         raise UsageError("--resume works here and now", remedy="Leave --detach out, or say: woodshed runs open RUN")
     with opened() as home:
@@ -115,7 +117,7 @@ def run(
             tell=note,
         )
         if detach:
-            _detach(shared.submit(home, spec, found, priority=priority or 0, key=key, slots=concurrency,
+            _detach(shared.submit(home, spec, found, priority=priority or 0, key=key, slots=concurrency, pool=pool,
                                   not_before=not_before.astimezone(UTC) if not_before else None), json)
         else:
             _start(home, spec, found, new, json)

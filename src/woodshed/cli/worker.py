@@ -18,11 +18,12 @@ from woodshed.errors import UsageError, WoodshedError
 from woodshed.sandbox.native.places import sweep
 from woodshed.services import working
 from woodshed.services.home import opened
+from woodshed.services.shared import pool_name
 from woodshed.store.queue import Lane
 
 Slots = Annotated[str, typer.Option(metavar="N|auto", help="Attempts at a time; auto: as many as the machine carries.")]
 UntilEmpty = Annotated[bool, typer.Option("--until-empty", help="End when no run has anything left to do.")]
-Pool = Annotated[str, typer.Option(metavar="NAME", help="A name for workers that are scaled together.")]
+Pool = Annotated[str, typer.Option(metavar="NAME", help="Take runs of this pool alone [default: those without one].")]
 LaneOf = Annotated[Lane, typer.Option(help="quarantine: only what may have killed its workers, one at a time.")]
 
 
@@ -31,7 +32,7 @@ def worker(
     json: Json = False,
 ) -> None:  # fmt: skip
     """Execute attempts of runs started with 'run --detach'. SIGTERM drains, a second one stops. Exit 0 at the end."""
-    terms = working.Terms(slots=_slots(slots), pool=pool, lane=lane, until_empty=until_empty,
+    terms = working.Terms(slots=_slots(slots), pool=pool_name(pool), lane=lane, until_empty=until_empty,
                           aside=_aside(pool) if lane is Lane.MAIN else (), sweep=partial(sweep, settings.home()))
     started = time.perf_counter()
     with opened() as home, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

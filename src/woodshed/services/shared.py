@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import datetime
 
 from woodshed import plugins
+from woodshed.errors import UsageError
 from woodshed.model import Run, RunSpec, RunState, Task
 from woodshed.model.event import now
 from woodshed.services.home import Home
@@ -14,20 +16,31 @@ from woodshed.store.ids import new_run_id
 from woodshed.store.queue import Submission, SubmissionState
 
 
+_POOL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", re.ASCII)
+
+
+def pool_name(text: str) -> str:
+    """``text``, the name of a pool; empty for the workers and runs that have none. Raises UsageError for no name."""
+    if text and not _POOL.fullmatch(text):
+        raise UsageError(f"{text!r} is no name of a pool", field="--pool",
+                         remedy="Use up to 63 letters, digits, '.', '_' and '-'.")
+    return text
+
+
 def submit(
     home: Home, spec: RunSpec, tasks: Sequence[Task], *, priority: int = 0, key: str | None = None,
-    not_before: datetime | None = None, slots: int | None = None,
+    not_before: datetime | None = None, slots: int | None = None, pool: str = "",
 ) -> Run:  # fmt: skip
     """The run, recorded and offered to workers; nothing starts here. With a ``key`` given before: that earlier run.
 
     A higher ``priority`` goes first, ``slots`` bounds its attempts at work at once, none begins before ``not_before``.
-    Raises UsageError for an agent that this machine does not know.
+    Only workers of ``pool`` take it. Raises UsageError for an agent that this machine does not know.
     """
     for agent in spec.agents:
         plugins.harness(agent.harness)
     run = Run(id=new_run_id(), spec=spec, state=RunState.QUEUED, created_at=now())
     submission = Submission(run=run.id, project=run.project, key=key, priority=priority, slots=slots,
-                            not_before=not_before)
+                            not_before=not_before, pool=pool_name(pool))
     endpoints = {agent.name: agent.model.base_url for agent in spec.agents if agent.model}
     return home.store.run(home.store.create_shared(run, planned(run, tasks), submission, endpoints))
 

@@ -191,7 +191,7 @@ class _Worker:
         if self.terms.lane is Lane.QUARANTINE:
             return True
         try:
-            depth = await asyncio.to_thread(self.queue.depth)
+            depth = await asyncio.to_thread(self.queue.depth, self.terms.pool)
             left = depth.ready or depth.delayed or depth.running or depth.quarantined
             return not left and not await self._close_runs()
         except StoreFault as fault:
@@ -314,7 +314,7 @@ class _Worker:
         if self.child is not None and self.child.returncode is not None:
             self.child = None
         if self.child is None and self.terms.aside and not self.draining and not self.reaped \
-                and await asyncio.to_thread(self.queue.suspected):
+                and await asyncio.to_thread(self.queue.suspected, self.terms.pool):
             self.child = await asyncio.create_subprocess_exec(
                 *self.terms.aside, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL,
                 start_new_session=True,  # a terminal's Ctrl-C is ours to pass on

@@ -52,13 +52,17 @@ class SubmissionState(StrEnum):
 
 
 class Submission(Record):
-    """A shared run in the queue. ``slots`` bounds its attempts at work at once; None: as many as workers offer."""
+    """A shared run in the queue. ``slots`` bounds its attempts at work at once; None: as many as workers offer.
+
+    Workers of its ``pool`` take it and no others; those without a name take runs without one.
+    """
 
     run: str
     project: str = "default"
     key: str | None = None
     priority: int = 0
     slots: int | None = None
+    pool: str = ""
     not_before: datetime | None = None
     state: SubmissionState = SubmissionState.OPEN
     reason: str | None = None
@@ -193,13 +197,13 @@ class Queue:
             return []
         with self._write("claiming attempts") as connection:
             self._alone(connection, _CLAIM_LOCK)
-            alive = sa.select(workers.c.state).where(workers.c.executor == executor)
-            if connection.execute(alive).scalar() != "working":
+            me = sa.select(workers.c.pool).where(workers.c.executor == executor, workers.c.state == "working")
+            if (pool := connection.execute(me).scalar()) is None:
                 return []
             if lane is Lane.QUARANTINE:
                 busy = sa.select(sa.func.count()).where(queued.c.lane == lane.value, queued.c.worker.is_not(None))
                 wanted = 0 if connection.execute(busy).scalar_one() else 1
-            taken = self._choose(connection, wanted, lane)
+            taken = self._choose(connection, wanted, lane, pool)
             if not taken:
                 return []
             connection.execute(sa.update(queued).where(queued.c.attempt.in_(taken))
@@ -211,7 +215,7 @@ class Queue:
             found = {row["id"]: _attempt(row) for row in rows}
             return [found[attempt] for attempt in taken]
 
-    def _choose(self, connection: sa.Connection, wanted: int, lane: Lane) -> list[str]:
+    def _choose(self, connection: sa.Connection, wanted: int, lane: Lane, pool: str) -> list[str]:
         at = stamp(now())
         free = sa.and_(queued.c.worker.is_(None), queued.c.lane == lane.value,
                        sa.or_(queued.c.available_at.is_(None), queued.c.available_at <= at))
@@ -220,7 +224,7 @@ class Queue:
                       submissions.c.slots, queued.c.endpoint, sa.func.sum(sa.case((free, 1), else_=0)).label("ready"),
                       sa.func.sum(sa.case((queued.c.worker.is_not(None), 1), else_=0)).label("running"))
             .join(queued, queued.c.run == submissions.c.run)
-            .where(submissions.c.state == SubmissionState.OPEN.value)
+            .where(submissions.c.state == SubmissionState.OPEN.value, submissions.c.pool == pool)
             .where(sa.or_(submissions.c.not_before.is_(None), submissions.c.not_before <= at))
             .group_by(submissions.c.run, submissions.c.project, submissions.c.priority, submissions.c.created_at,
                       submissions.c.slots, queued.c.endpoint)
@@ -405,25 +409,26 @@ class Queue:
                     closed.append(run)
         return closed
 
-    def suspected(self) -> bool:
-        """Whether an attempt that may begin now waits in quarantine, and none runs there."""
+    def suspected(self, pool: str = "") -> bool:
+        """Whether an attempt of the pool that may begin now waits in quarantine, and none of any pool runs there."""
         at = stamp(now())
-        query = (sa.select(queued.c.worker).join(submissions, submissions.c.run == queued.c.run)
+        query = (sa.select(queued.c.worker, submissions.c.pool).join(submissions, submissions.c.run == queued.c.run)
                  .where(queued.c.lane == Lane.QUARANTINE.value, submissions.c.state == SubmissionState.OPEN.value)
                  .where(sa.or_(queued.c.available_at.is_(None), queued.c.available_at <= at)))
         with self._read("reading the queue") as connection:
-            found = connection.execute(query).scalars().all()
-        return bool(found) and not any(found)
+            found = connection.execute(query).all()
+        return any(row.pool == pool for row in found) and not any(row.worker for row in found)
 
-    def depth(self) -> Depth:
-        """What waits and runs of the runs that are open."""
+    def depth(self, pool: str | None = None) -> Depth:
+        """What waits and runs of the runs that are open; of one pool, or of all."""
         at = stamp(now())
         waits = sa.and_(queued.c.worker.is_(None), queued.c.lane == Lane.MAIN.value)
         later = sa.and_(waits, sa.or_(queued.c.available_at > at, submissions.c.not_before > at))
         counts = [sa.func.coalesce(sa.func.sum(sa.case((what, 1), else_=0)), 0) for what in (
             later, waits, queued.c.worker.is_not(None), queued.c.lane == Lane.QUARANTINE.value)]
         query = (sa.select(*counts).select_from(queued.join(submissions, submissions.c.run == queued.c.run))
-                 .where(submissions.c.state == SubmissionState.OPEN.value))
+                 .where(submissions.c.state == SubmissionState.OPEN.value)
+                 .where(sa.true() if pool is None else submissions.c.pool == pool))
         with self._read("reading the queue") as connection:
             delayed, waiting, running, held = connection.execute(query).one()
         return Depth(ready=waiting - delayed, delayed=delayed, running=running, quarantined=held)

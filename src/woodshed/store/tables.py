@@ -21,7 +21,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-HEAD = "0005"
+HEAD = "0006"
 """The migration that these tables agree with."""
 
 metadata = MetaData(
@@ -149,6 +149,7 @@ submissions = Table(
     Column("key", String(200)),
     Column("priority", Integer, nullable=False),
     Column("slots", Integer),
+    Column("pool", Text, nullable=False, server_default=""),
     Column("not_before", String(32)),
     Column("state", String(16), nullable=False),
     Column("reason", Text),
