@@ -44,6 +44,27 @@ def task(
     return folder
 
 
+def stepwise(folder: Path) -> Path:
+    """A task of two steps: the tests of the first see everything, those of the second only that a file is there."""
+    judged = "#!/bin/bash\nmkdir -p /logs/verifier\n{} && echo 1 > /logs/verifier/reward.txt || " \
+             "echo 0 > /logs/verifier/reward.txt\n"
+    files = {
+        "task.toml": 'schema_version = "1.4"\n[[steps]]\nname = "begin"\nmin_reward = 1.0\n[[steps]]\nname = "end"\n',
+        "instruction.md": "Two steps.\n",
+        "environment/workspace/given.txt": "given\n",
+        "steps/begin/instruction.md": "Write first into one.txt.\n",
+        "steps/begin/tests/test.sh": judged.format('test "$(cat one.txt)" = first'),
+        "steps/begin/solution/solve.sh": "echo first > one.txt\n",
+        "steps/end/instruction.md": "Write second and third into two.txt.\n",
+        "steps/end/tests/test.sh": judged.format("test -e two.txt"),
+        "steps/end/solution/solve.sh": "printf 'second\\nthird\\n' > two.txt\n",
+    }
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(content)
+    return folder
+
+
 def check(*arguments: str | Path, home: Path, **options: Any) -> dict[str, dict[str, Any]]:
     """The rows of ``tasks check --json`` by name of the folder."""
     done = woodshed("tasks", "check", *arguments, "--json", home=home, **options)
@@ -70,6 +91,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
     task(top / "solution-left", workspace={"notes/grade.py.orig": RIGHT + b"\n"})
     task(top / "weak", "from grade import grade\n\nassert grade(0) == 'fail'\nassert grade(80) == 'pass'\n")
     task(top / "history-left")
+    stepwise(top / "second-step-weak")
     workspace = top / "history-left" / "environment" / "workspace"
     for words in (("init", "-q"), ("add", "-A"), ("commit", "-q", "-m", "Start")):
         subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b.c", *words], cwd=workspace, check=True)
@@ -91,6 +113,7 @@ def checked(home: Path, folders: Path) -> dict[str, dict[str, Any]]:
     ("solution-left", "leaks-solution", "notes/grade.py.orig"),
     ("history-left", "leaks-solution", "history"),
     ("weak", "weak", "wrong end states"),
+    ("second-step-weak", "weak", "wrong end states"),
 ])  # fmt: skip
 def test_every_broken_task_gets_its_label(
     name: str, label: str, reason: str, checked: dict[str, dict[str, Any]], folders: Path
@@ -129,6 +152,14 @@ def test_survivors_are_patches(checked: dict[str, dict[str, Any]]) -> None:
     assert row["strength"] < 0.9
     assert row["variants"] - row["killed"] == len(row["survivors"]) > 0
     assert all("grade.py" in survivor["patch"] and "\n+" in survivor["patch"] for survivor in row["survivors"])
+
+
+def test_every_step_has_variants(checked: dict[str, dict[str, Any]]) -> None:
+    """Of a task of several steps each is tried with wrong end states, upon the right ends of those before it."""
+    row = checked["second-step-weak"]
+    assert row["killed"] >= 1
+    assert {survivor["name"].partition(":")[0] for survivor in row["survivors"]} == {"end"}
+    assert all(survivor["path"] == "two.txt" for survivor in row["survivors"])
 
 
 def test_a_flaky_task_says_how_often(checked: dict[str, dict[str, Any]], folders: Path) -> None:

@@ -119,3 +119,26 @@ def test_a_replaced_folder_is_undone_for_one_file(tmp_path: Path) -> None:
     assert [(change.path, change.kind) for change in changes.changes] == [
         (f"{WORK}/d", ChangeKind.OPAQUE), (f"{WORK}/d/a", ChangeKind.FILE)]
     assert applied(start, changes, blobs) == {"d/a": b"1\n"}
+
+
+@given(start=starts, first=ends, second=ends, wanted=ends)
+def test_an_end_state_of_a_step_stands_upon_the_steps_before(
+    start: dict[str, bytes], first: dict[str, bytes | None], second: dict[str, bytes | None],
+    wanted: dict[str, bytes | None],
+) -> None:
+    """Files of a step's variant stand as it says; all others as the step before left them."""
+    blobs = Blobs()
+    between = laid(start, first)
+    before = captured(start, {**dict.fromkeys(start), **between}, blobs)
+    reference = captured(start, {**dict.fromkeys(start), **laid(between, second)}, blobs)
+    made = {name: content for name, content in solved_files(reference, start, blobs, WORK).items()
+            if between.get(name) != content}
+    made |= {name: None for name in between if name not in laid(between, second)}
+    made |= {name: content for name, content in laid(between, second).items() if between.get(name) != content}
+    step = Ends(Tree(between, ()), reference, made, WORK, blobs, {change.path: change for change in before.changes},
+                frozenset(start))
+    for upon_reference in (True, False):
+        changes = step.changes(wanted, upon_reference=upon_reference)
+        assert applied(start, changes, blobs) == laid(between, wanted)
+        gone = {change.path for change in changes.changes if change.kind is ChangeKind.DELETED}
+        assert gone <= {f"{WORK}/{name}" for name in start}

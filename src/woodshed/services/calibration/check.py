@@ -30,7 +30,7 @@ from woodshed.model.event import now
 from woodshed.model.retry import RetryRule, RetryRules
 from woodshed.services import runs
 from woodshed.services.calibration import evidence, variants
-from woodshed.services.calibration.tree import Ends, start_tree
+from woodshed.services.calibration.tree import Ends, Tree, start_tree
 from woodshed.services.crew import Crew
 from woodshed.services.home import Home
 from woodshed.services.runtime import EndState
@@ -160,20 +160,24 @@ class _Check:
         """What the start leaks, and the variants where they are worth judging."""
         try:
             async with start_tree(task, self.crew.engine) as tree:
-                ends: Ends | None = None
+                ends = await self._ends(task, reference, tree) if reference is not None else []
                 made: list[variants.Variation] = []
-                if reference is not None and not task.steps:
-                    changes = evidence.changes(self.home, reference)
-                    case = Case(task, self.home.blobs, self.crew.engine, lambda kind, data: None)
-                    ends = await variants.reference_ends(task, changes, tree, case)
-                    if asked:
-                        made = list(variants.variations(task, ends, seed=self.run.spec.seed,
-                                                        at_most=self.spec.variants))
-                unexplored = "no variants: a task of several steps has no single end state" if task.steps else ""
-                return variants.Findings(leaks=variants.leaks(task, tree, ends), variations=tuple(made),
-                                         unexplored=unexplored)
+                if asked and ends:
+                    of = variants.by_step(task, ends, seed=self.run.spec.seed, at_most=self.spec.variants) \
+                        if task.steps else variants.variations(task, ends[0], seed=self.run.spec.seed,
+                                                               at_most=self.spec.variants)
+                    made = list(of)
+                return variants.Findings(leaks=variants.leaks(task, tree, ends), variations=tuple(made))
         except (WoodshedError, OSError) as error:
             return variants.Findings(unexplored=f"neither leaks nor variants were looked for: {error}")
+
+    async def _ends(self, task: Task, reference: Attempt, tree: Tree) -> list[Ends]:
+        """Where the reference ends: the task, or each of its steps."""
+        changes = evidence.changes(self.home, reference)
+        case = Case(task, self.home.blobs, self.crew.engine, lambda kind, data: None)
+        if task.steps:
+            return await variants.step_ends(task, changes, tree, case)
+        return [await variants.reference_ends(task, changes[0], tree, case)]
 
     def _repeats(self, task: Task, made: Sequence[Attempt]) -> range:
         """Indices of further attempts by the reference, where its repeats might still disagree."""
@@ -198,7 +202,8 @@ class _Check:
                 findings = variants.kept(self.home, self.run.id, task) or variants.Findings()
                 self._take_up(task, findings, by_task.get(task.id, []))
         chosen = self.found[attempt.task].variations[attempt.index]
-        return EndState(self.patience[attempt.task], chosen.changes,
+        task = self.patience[attempt.task]
+        return EndState(task if chosen.step is None else task.at(chosen.step), chosen.changes,
                         f"variant of the reference: {chosen.survivor.name}")
 
     def _take_up(self, task: Task, findings: variants.Findings, made: Sequence[Attempt]) -> None:
@@ -211,7 +216,9 @@ def _impatient(task: Task, reference_s: float | None) -> Task:
         return task
     bound = min(task.verifier.timeout_s, _TIMES * reference_s + _LEAST_S)
     verifier: VerifierSpec = task.verifier.model_copy(update={"timeout_s": bound})
-    return task.model_copy(update={"verifier": verifier})
+    steps = tuple(step.model_copy(update={"verifier": step.verifier.model_copy(
+        update={"timeout_s": min(step.verifier.timeout_s, bound)})}) for step in task.steps)
+    return task.model_copy(update={"verifier": verifier, "steps": steps})
 
 
 def _cheats(task: Task, check: CheckSpec, assurance: Assurance) -> list[str]:

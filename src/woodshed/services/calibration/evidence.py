@@ -31,12 +31,13 @@ def passed(attempt: Attempt) -> bool:
     return isinstance(verdict, Valid) and verdict.passed
 
 
-def changes(home: Home, attempt: Attempt) -> ChangeSet:
-    """What a finished attempt changed. Raises StoreFault where that is not on record."""
-    for event in home.store.events(attempt.id, attempt.executions):
-        if event.kind is EventKind.CHANGES and "changes" in event.data:
-            return ChangeSet.model_validate(event.data)
-    raise StoreFault(f"the changes of {attempt.id} are not on record")
+def changes(home: Home, attempt: Attempt) -> list[ChangeSet]:
+    """What a finished attempt had changed by the end of each of its steps. Raises StoreFault where nothing is kept."""
+    found = [ChangeSet.model_validate(event.data) for event in home.store.events(attempt.id, attempt.executions)
+             if event.kind is EventKind.CHANGES and "changes" in event.data]
+    if not found:
+        raise StoreFault(f"the changes of {attempt.id} are not on record")
+    return found
 
 
 def verify_s(home: Home, attempts: Iterable[Attempt]) -> float | None:

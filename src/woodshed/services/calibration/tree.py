@@ -6,7 +6,7 @@ import os
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from posixpath import normpath
 
@@ -41,7 +41,7 @@ async def start_tree(task: Task, engine: SandboxEngine) -> AsyncIterator[Tree]:
     uploads = [upload for upload in task.environment.uploads if normpath(upload.target) == workdir]
     if task.environment.image == "host":
         folders = tuple(upload.source for upload in uploads)
-        yield _tree(folders)
+        yield files_of(folders)
         return
     with tempfile.TemporaryDirectory(prefix="woodshed-start-") as scratch:
         place = Path(scratch) / "tree"
@@ -50,10 +50,11 @@ async def start_tree(task: Task, engine: SandboxEngine) -> AsyncIterator[Tree]:
             await sandbox.download(workdir, place, max_bytes=TREE_BYTES)
         finally:
             await sandbox.close()
-        yield _tree((place,))
+        yield files_of((place,))
 
 
-def _tree(folders: tuple[Path, ...]) -> Tree:
+def files_of(folders: tuple[Path, ...]) -> Tree:
+    """What these folders of the host hold, the later over the earlier."""
     files: dict[str, bytes] = {}
     executable = set()
     for name, path in _read(folders):
@@ -98,15 +99,27 @@ def solved_files(
     return solved
 
 
+def after(start: Tree, solved: Mapping[str, bytes | None], late: Tree) -> Tree:
+    """``start`` with ``solved`` laid over it, and ``late`` over both."""
+    files = {name: content for name, content in {**start.files, **solved, **late.files}.items() if content is not None}
+    return Tree(files, start.folders, (start.executable | late.executable) & frozenset(files))
+
+
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """What end states are made of: the start, and the reference's changes as they may be restored."""
+    """What end states are made of: the start, and the reference's changes as they may be restored.
+
+    Of one step among several, ``start`` is how the steps before left the files, and ``before`` the changes (by path) to
+    the task's own start that did it; ``reference`` goes from the task's own start, too.
+    """
 
     start: Tree
     reference: ChangeSet
     solved: Mapping[str, bytes | None]
     workdir: str
     blobs: BlobSink
+    before: Mapping[str, Change] = field(default_factory=dict)
+    own: frozenset[str] | None = None
 
     def changes(self, files: Mapping[str, bytes | None], *, upon_reference: bool) -> ChangeSet:
         """The change set that makes ``files`` of the start (paths not named stay as they are; None deletes).
@@ -114,13 +127,13 @@ class Ends:
         With ``upon_reference`` all else that the reference did (links, folders, modes, other places) is in it too.
         """
         stem = normpath(self.workdir).rstrip("/") + "/"
-        base = {change.path: change for change in self.reference.changes} if upon_reference else {}
+        base = {change.path: change for change in self.reference.changes} if upon_reference else dict(self.before)
         modes = {stem + name: 0o755 for name in self.start.executable}
         modes |= {change.path: change.mode for change in self.reference.changes if change.kind is ChangeKind.FILE}
         start = self.start.files
         for name in self.solved:
             if upon_reference and files.get(name, start.get(name)) != self.solved[name]:
-                base.pop(stem + name, None)
+                self._undo(base, stem + name)
         for name, content in files.items():
             path = stem + name
             if upon_reference and name in self.solved and self.solved[name] == content:
@@ -128,12 +141,20 @@ class Ends:
             if content is not None:
                 base[path] = Change(path=path, kind=ChangeKind.FILE, mode=modes.get(path, 0o644), size=len(content),
                                     sha256=self.blobs.put(content))
-            elif name in start:
+            elif name in (start if self.own is None else self.own):
                 base[path] = Change(path=path, kind=ChangeKind.DELETED)
+            else:
+                base.pop(path, None)
         for name in self.solved:
             if upon_reference and name not in files and name in start:
                 self._set_back(base, stem, name, modes)
         return self.reference.model_copy(update={"changes": tuple(base[path] for path in sorted(base))})
+
+    def _undo(self, base: dict[str, Change], path: str) -> None:
+        """What the reference did to ``path`` is out of ``base``; what was done before it is in."""
+        base.pop(path, None)
+        if path in self.before:
+            base[path] = self.before[path]
 
     def _set_back(self, base: dict[str, Change], stem: str, name: str, modes: Mapping[str, int]) -> None:
         """Where the reference removed or replaced a folder above ``name``, the file is to stand there again."""
@@ -158,6 +179,7 @@ class Ends:
             if not change.path.startswith(stem) or self.solved.get(name) != self.start.files.get(name):
                 continue
             needed = any(other.path.startswith(change.path + "/") for other in changes)
-            if not needed and change.kind is not ChangeKind.OPAQUE:
-                yield change, self.reference.model_copy(
-                    update={"changes": tuple(other for other in changes if other is not change)})
+            if not needed and change.kind is not ChangeKind.OPAQUE and self.before.get(change.path) != change:
+                base = {other.path: other for other in changes}
+                self._undo(base, change.path)
+                yield change, self.reference.model_copy(update={"changes": tuple(base[path] for path in sorted(base))})

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from woodshed.errors import StoreFault
 from woodshed.model import ChangeSet, Record, Survivor, Task
 from woodshed.services.calibration.leaks import leaked_files, leaked_history
-from woodshed.services.calibration.tree import Ends, Tree, solved_files
+from woodshed.services.calibration.tree import Ends, Tree, after, files_of, solved_files
 from woodshed.services.home import Home
 from woodshed.verify.run import Case, restorable
 from woodshed.verify.strength import Kind, variants
@@ -18,10 +19,14 @@ _PATCH_CHARS = 20_000
 
 
 class Variation(Record):
-    """One wrong end state: what an author reads of it, and the changes to the start that make it."""
+    """One wrong end state: what an author reads of it, and the changes to the start that make it.
+
+    ``step`` is the index of the step that it is judged by, where the task has steps.
+    """
 
     survivor: Survivor
     changes: ChangeSet
+    step: int | None = None
 
 
 class Findings(Record):
@@ -43,6 +48,35 @@ async def reference_ends(task: Task, changes: ChangeSet, tree: Tree, case: Case)
     return Ends(tree, kept, solved_files(kept, tree.files, case.blobs, workdir), workdir, case.blobs)
 
 
+async def step_ends(task: Task, changes: Sequence[ChangeSet], tree: Tree, case: Case) -> list[Ends]:
+    """As :func:`reference_ends`, of every step that the reference came to: each upon the end of the one before.
+
+    What a step's own setup made counts as its reference's work: a capture does not tell them apart.
+    """
+    made: list[Ends] = []
+    start, before, own = tree, ChangeSet(), set(tree.files)
+    for index, captured in enumerate(changes[: len(task.steps)]):
+        brought = task.steps[index].workdir
+        late = files_of(() if brought is None else (brought,))
+        own |= late.files.keys()
+        start = after(start, solved_files(before, start.files, case.blobs, task.environment.workdir), late)
+        ends = await reference_ends(task.at(index), captured, start, replace(case, task=task.at(index)))
+        new = {name: content for name, content in ends.solved.items() if start.files.get(name) != content}
+        made.append(replace(ends, solved=new, own=frozenset(own),
+                            before={change.path: change for change in before.changes}))
+        before = ends.reference
+    return made
+
+
+def by_step(task: Task, ends: Sequence[Ends], *, seed: int, at_most: int) -> Iterator[Variation]:
+    """At most ``at_most`` wrong end states in all, of each step in its turn; named after it."""
+    for index, one in enumerate(ends):
+        name = task.steps[index].name
+        for variation in variations(task.at(index), one, seed=seed, at_most=max(1, at_most // len(ends))):
+            told = variation.survivor.model_copy(update={"name": f"{name}: {variation.survivor.name}"})
+            yield Variation(survivor=told, changes=variation.changes, step=index)
+
+
 def variations(task: Task, ends: Ends, *, seed: int, at_most: int) -> Iterator[Variation]:
     """At most ``at_most`` wrong end states of ``task``: of its files' contents, and of links, folders and modes."""
     left = at_most
@@ -61,13 +95,14 @@ def variations(task: Task, ends: Ends, *, seed: int, at_most: int) -> Iterator[V
             variant.files, upon_reference=variant.kind is not Kind.SUPERFICIAL))
 
 
-def leaks(task: Task, tree: Tree, ends: Ends | None) -> tuple[str, ...]:
-    """What the start of ``task`` gives away, a sentence each; the reference's end is compared where there is one."""
+def leaks(task: Task, tree: Tree, ends: Sequence[Ends]) -> tuple[str, ...]:
+    """What the start of ``task`` gives away, a sentence each; compared with where the reference (each step) ends."""
     solution = {}
-    for path in sorted(task.solution.rglob("*")) if task.solution else ():
-        if path.is_file() and not path.is_symlink():
-            solution[path.relative_to(task.solution or path).as_posix()] = path.read_bytes()
-    solved = ends.solved if ends is not None else {}
+    for folder in {step.solution for step in task.steps} | {task.solution}:
+        for path in sorted(folder.rglob("*")) if folder else ():
+            if path.is_file() and not path.is_symlink():
+                solution[path.relative_to(folder or path).as_posix()] = path.read_bytes()
+    solved = {name: content for one in ends for name, content in one.solved.items()}
     return (*leaked_history(tree.folders), *map(_shown, leaked_files(tree.files, solved, solution)))
 
 
