@@ -13,20 +13,25 @@ from woodshed.model.attempt import (
 )
 from woodshed.model.calibration import Calibration, CheckSpec, Label, Measured, Survivor, Tries
 from woodshed.model.changes import Change, ChangeKind, ChangeSet
+from woodshed.model.deadlines import Deadlines, StageDeadlines
+from woodshed.model.durability import CheckpointRule, Durability
 from woodshed.model.event import Event, EventKind
+from woodshed.model.past import Answer, Checkpoint, Past, PastCall
 from woodshed.model.policy import Limits, SandboxPolicy
 from woodshed.model.record import Record
 from woodshed.model.snapshot import SnapshotManifest
 from woodshed.model.task import Collect, EnvironmentSpec, Framework, Healthcheck, Task, TaskStep, Upload, VerifierSpec
 from woodshed.model.toolcall import printable, read_object, written_call
 from woodshed.model.trajectory import Message, Observation, Step, ToolCall, Trajectory
+from woodshed.model.used import Used
 from woodshed.model.verdict import Assurance, Invalid, TestOutcome, Valid, Verdict
 
 __all__ = [
-    "Agent", "AgentLimits", "Assurance", "Attempt", "AttemptState", "Calibration", "Change", "ChangeKind", "ChangeSet",
-    "CheckSpec", "Collect", "EnvironmentSpec", "Event", "EventKind", "Framework", "Healthcheck", "Invalid", "Label",
-    "Limits", "Measured", "Message", "ModelSpec", "Observation", "Outcome", "Record", "Run", "RunSpec", "RunState",
-    "Sampling", "SandboxPolicy", "SnapshotManifest", "Step", "StopReason", "Survivor", "Task", "TaskStep",
-    "TestOutcome", "ToolCall", "Trajectory", "Tries", "Upload", "Usage", "Valid", "Verdict", "VerifierSpec",
-    "printable", "read_object", "written_call",
+    "Agent", "AgentLimits", "Answer", "Assurance", "Attempt", "AttemptState", "Calibration", "Change", "ChangeKind",
+    "ChangeSet", "CheckSpec", "Checkpoint", "CheckpointRule", "Collect", "Deadlines", "Durability", "EnvironmentSpec",
+    "Event", "EventKind", "Framework", "Healthcheck", "Invalid", "Label", "Limits", "Measured", "Message", "ModelSpec",
+    "Observation", "Outcome", "Past", "PastCall", "Record", "Run", "RunSpec", "RunState", "Sampling", "SandboxPolicy",
+    "SnapshotManifest", "StageDeadlines", "Step", "StopReason", "Survivor", "Task", "TaskStep", "TestOutcome",
+    "ToolCall", "Trajectory", "Tries", "Upload", "Usage", "Used", "Valid", "Verdict", "VerifierSpec", "printable",
+    "read_object", "written_call",
 ]

@@ -9,9 +9,11 @@ from pydantic import Field
 
 from woodshed.model.agent import Agent
 from woodshed.model.calibration import CheckSpec
+from woodshed.model.deadlines import Deadlines
 from woodshed.model.record import Record
 from woodshed.model.retry import Broken, RetryRules
 from woodshed.model.rules import RuleSet
+from woodshed.model.used import Used, total
 from woodshed.model.verdict import Verdict
 
 
@@ -56,14 +58,22 @@ class Usage(Record):
 class Outcome(Record):
     """What one execution came to. ``stages_s`` is wall seconds by stage: prepare, act, capture, verify, close.
 
-    ``broke`` is the fault of ours behind an invalid verdict, and where it struck.
+    ``used`` is what its sandboxes took, by stage: those of ``verify`` and ``grade`` are the verifier's, the others tell
+    of the agent's own (its peaks stand where it was captured and closed). ``broke`` is the fault of ours behind an
+    invalid verdict, and where it struck.
     """
 
     verdict: Verdict
     stop: StopReason
     usage: Usage = Usage()
     stages_s: dict[str, float] = {}
+    used: dict[str, Used] = {}
     broke: Broken | None = None
+
+    @property
+    def used_in_all(self) -> Used:
+        """What its sandboxes took together."""
+        return total(self.used.values())
 
 
 class Attempt(Record):
@@ -97,6 +107,7 @@ class RunSpec(Record):
     engine: str = "native"
     verifier: str = "fresh"
     retry: RetryRules = RetryRules()
+    deadlines: Deadlines = Deadlines()
     rules: RuleSet | None = Field(default=None, description="reward rules, in the place of any task's own")
     check: CheckSpec | None = Field(default=None, description="given: the run is a calibration of its tasks")
 
