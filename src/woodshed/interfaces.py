@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, Protocol, runtime_checkable
@@ -430,8 +430,13 @@ class ToolResult:
     done: bool = False
 
 
+Reach = Literal["files", "sandbox", "world"]
+"""Where a tool's effects stay: in files of the sandbox, in it and what its network lets out, or anywhere."""
+AroundTool = Callable[[Mapping[str, Any], Callable[[], Awaitable[ToolResult]], Reach], Awaitable[ToolResult]]
+
+
 class Tool(Protocol):
-    """A capability of the loop."""
+    """A capability of the loop. It may have an attribute ``reach`` (:data:`Reach`); without one it is "world"."""
 
     spec: ToolSpec
 
@@ -455,6 +460,10 @@ class Acting:
     seed: int
     deadline_s: float
     usage: Usage = field(default_factory=Usage)
+    around_tool: AroundTool | None = None
+    """Of a fine attempt (``harness/resume.py``): records a call, or gives what an earlier execution recorded of it."""
+    between_turns: Callable[[], Awaitable[Sequence[str]]] | None = None
+    """Of a fine attempt: awaited before each turn; what the model must be told then."""
 
 
 class Harness(Protocol):

@@ -104,6 +104,10 @@ class Conversation:
         end = " If the task is done, reply DONE." if self._acted and self.dialect.prose_finishes else ""
         self._say("user", self._reading.complaint + end)
 
+    def tell(self, text: str) -> None:
+        """Say to the model what no call of its own answers."""
+        self._say("user", text)
+
     def shrink(self) -> bool:
         """Make the conversation much smaller, after the server said it is too long. False when it cannot be."""
         return self._leave_out(self.size() // 2)

@@ -10,7 +10,7 @@ from woodshed.harness.limits import Meter
 from woodshed.harness.recorded import recorded
 from woodshed.harness.schema import complaint, unknown_tool
 from woodshed.harness.tools import Maker
-from woodshed.interfaces import Acting, Tool, ToolResult
+from woodshed.interfaces import Acting, Reach, Tool, ToolResult
 from woodshed.model import ToolCall
 
 
@@ -28,11 +28,14 @@ class Hands:
         intent: dict[str, Any] = {"call": call.id, "name": call.name, "arguments": call.arguments}
 
         async def work() -> ToolResult:
-            self._meter.tool_call()
             return ToolResult(error, exit_code=2) if error else await self._run(call)
 
         intent |= {"raw": call.raw, "error": error} if error else {}
-        return await recorded(self._acting.emit, intent, work)
+        self._meter.tool_call()
+        return await recorded(self._acting, intent, work, reach="files" if error else self._reach(call))
+
+    def _reach(self, call: ToolCall) -> Reach:
+        return getattr(self.tools[call.name], "reach", "world")
 
     def _wrong(self, call: ToolCall) -> str | None:
         if call.name not in self.tools:

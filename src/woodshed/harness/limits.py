@@ -16,7 +16,7 @@ class Meter:
 
     def __init__(self, acting: Acting, clock: Callable[[], float] = time.monotonic) -> None:
         self._acting, self._limits, self._clock = acting, acting.agent.limits, clock
-        self._ends_at = clock() + acting.deadline_s
+        self._began = clock()
         self._spent = 0
 
     def reached(self) -> StopReason | None:
@@ -65,4 +65,4 @@ class Meter:
 
     def left_s(self) -> float:
         """Seconds until the wall limit."""
-        return self._ends_at - self._clock()
+        return self._began + self._acting.deadline_s - self._clock()  # which may be moved while it acts

@@ -25,6 +25,7 @@ class Loop:
     """Asks the model, carries out its calls, shows it the results, until it is done or a limit is reached."""
 
     needs_model = True
+    resumable = True
 
     def __init__(self, argument: str | None = None, *, tools: Sequence[Maker] = DEFAULT_TOOLS) -> None:
         no_argument("loop", argument)
@@ -37,7 +38,7 @@ class Loop:
         meter, pace, repeats, idle = Meter(acting), Pace(), Repeats(), 0
         hands = Hands(acting, self._tools, meter)
         talk = Conversation(acting, dialects.named(acting.agent.dialect), [t.spec for t in hands.tools.values()])
-        while (stop := meter.reached()) is None:
+        while (stop := await _before_turn(acting, talk, meter)) is None:
             response = await _ask(acting.model, talk, meter, pace)
             if isinstance(response, StopReason):
                 return response
@@ -53,6 +54,14 @@ class Loop:
             else:
                 talk.remind()
         return stop
+
+
+async def _before_turn(acting: Acting, talk: Conversation, meter: Meter) -> StopReason | None:
+    """What the model must know is told; the limit that forbids another turn, or None."""
+    if acting.between_turns is not None:
+        for text in await acting.between_turns():
+            talk.tell(text)
+    return meter.reached()
 
 
 async def _ask(model: ModelClient, talk: Conversation, meter: Meter, pace: Pace) -> ModelResponse | StopReason:
@@ -73,7 +82,7 @@ async def _ask(model: ModelClient, talk: Conversation, meter: Meter, pace: Pace)
                 raise fault from None
             return StopReason.WALL
         else:
-            pace.answered(response, time.monotonic() - started)
+            pace.answered(response, max(time.monotonic() - started, response.seconds))  # a recorded one comes at once
             meter.turn(response, talk.size())
             return response
 

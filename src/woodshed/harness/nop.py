@@ -11,6 +11,7 @@ class Nop:
     """A harness that leaves the sandbox as it found it."""
 
     needs_model = False
+    resumable = True
 
     def __init__(self, argument: str | None = None) -> None:
         no_argument("nop", argument)

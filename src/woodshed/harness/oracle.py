@@ -15,6 +15,7 @@ class Oracle:
     """A harness that runs ``solution/solve.sh`` as root in the workdir, with the task's ``solution_env``."""
 
     needs_model = False
+    resumable = True
 
     def __init__(self, argument: str | None = None) -> None:
         no_argument("oracle", argument)

@@ -28,6 +28,7 @@ class Patch:
     """
 
     needs_model = False
+    resumable = True
 
     def __init__(self, file: str | Path | None) -> None:
         if not file:
@@ -42,13 +43,13 @@ class Patch:
         """
         paths = sorted({_shown(path) for change in self.changes for path in (change.source, change.path)})
         arguments = {"file": self.file.name, "paths": paths[:_PATHS_SHOWN]}
-        result = await recorded(acting.emit, {"call": ONLY_CALL, "name": "patch", "arguments": arguments},
-                                partial(self._make, acting))
+        result = await recorded(acting, {"call": ONLY_CALL, "name": "patch", "arguments": arguments},
+                                partial(self._make, acting), reach="files")
+        acting.usage = acting.usage.model_copy(update={"turns": 1, "tool_calls": 1})
         return stop_of(result)
 
     async def _make(self, acting: Acting) -> ToolResult:
         workdir = acting.task.environment.workdir
-        acting.usage = acting.usage.model_copy(update={"turns": 1, "tool_calls": 1})
         try:
             async with asyncio.timeout(acting.deadline_s):
                 await _write(acting.sandbox, workdir, await _planned(acting.sandbox, workdir, self.changes))

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from woodshed.harness.clip import clip, decoded
-from woodshed.interfaces import Acting, Emit, ToolResult
+from woodshed.interfaces import Acting, Emit, Reach, ToolResult
 from woodshed.model import EventKind, StopReason
 
 ONLY_CALL = "t0001c001"
@@ -15,16 +15,34 @@ ONLY_CALL = "t0001c001"
 _SHOWN = 16_000
 
 
-async def recorded(emit: Emit, intent: Mapping[str, Any], work: Callable[[], Awaitable[ToolResult]]) -> ToolResult:
-    """What ``work`` gives, with the events of it. ``intent`` holds ``call`` (the id), ``name`` and ``arguments``."""
+Work = Callable[[], Awaitable[ToolResult]]
+Kept = Callable[[], Awaitable[None]]
+
+
+async def recorded(acting: Acting, intent: Mapping[str, Any], work: Work, *, reach: Reach = "world") -> ToolResult:
+    """What ``work`` gives, with the events of it. ``intent`` holds ``call`` (the id), ``name`` and ``arguments``.
+
+    Of a fine attempt it may be what an earlier execution recorded; ``work`` is then done again, or not at all.
+    """
+    if acting.around_tool is not None:
+        return await acting.around_tool(intent, work, reach)
+    return await carried_out(acting.emit, intent, work)
+
+
+async def carried_out(emit: Emit, intent: Mapping[str, Any], work: Work, kept: Kept | None = None) -> ToolResult:
+    """The call, made now: its intent, what ``work`` gives, its result. ``kept`` makes each of both durable."""
     emit(EventKind.TOOL_CALL, intent)
+    if kept is not None:
+        await kept()
     started = time.perf_counter()
     result = await work()
     emit(EventKind.TOOL_RESULT, {
         "call": intent["call"], "content": result.content, "exit_code": result.exit_code,
         "truncated": result.truncated, "timed_out": result.timed_out,
-        "seconds": round(time.perf_counter() - started, 6),
+        "seconds": round(time.perf_counter() - started, 6), **({"done": True} if result.done else {}),
     })
+    if kept is not None:
+        await kept()
     return result
 
 
@@ -36,11 +54,13 @@ async def played(
     async def run() -> ToolResult:
         done = await acting.sandbox.exec(
             command, cwd=acting.task.environment.workdir or None, env=env, timeout_s=timeout_s)
-        acting.usage = acting.usage.model_copy(update={"turns": 1, "tool_calls": 1})
         output, clipped = clip(decoded(done.stdout + done.stderr), _SHOWN)
         return ToolResult(output, done.exit_code, clipped or done.truncated, done.timed_out)
 
-    return await recorded(acting.emit, {"call": ONLY_CALL, "name": "bash", "arguments": {"command": shown}}, run)
+    intent = {"call": ONLY_CALL, "name": "bash", "arguments": {"command": shown}}
+    result = await recorded(acting, intent, run, reach="sandbox")
+    acting.usage = acting.usage.model_copy(update={"turns": 1, "tool_calls": 1})
+    return result
 
 
 def stop_of(result: ToolResult) -> StopReason:

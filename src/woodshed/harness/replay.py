@@ -26,6 +26,7 @@ class Replay:
     """
 
     needs_model = False
+    resumable = True
 
     def __init__(self, path: str | Path | None) -> None:
         if not path:
@@ -37,6 +38,8 @@ class Replay:
         meter = Meter(acting)
         hands = Hands(acting, DEFAULT_TOOLS, meter)
         for call in self.plan:
+            if acting.between_turns is not None:
+                await acting.between_turns()
             if (stop := meter.no_more_calls()) is not None:
                 return stop
             if (await hands.do(call)).done:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from woodshed.model.durability import CheckpointRule, Durability
 from woodshed.model.network import NetworkPolicy
 from woodshed.model.policy import Limits, SandboxPolicy
 from woodshed.model.record import Record
@@ -39,6 +40,7 @@ class AgentLimits(Record):
     tokens: int | None = Field(default=None, gt=0, description="prompt and completion tokens together")
     wall_s: float | None = Field(default=None, gt=0, description="None: the task's agent_timeout_s")
     tool_timeout_s: float = Field(default=120.0, gt=0)
+    depth: int = Field(default=1, ge=0, description="how deep sub-tasks may lie in one another, with 'delegate'")
 
 
 class Agent(Record):
@@ -50,6 +52,9 @@ class Agent(Record):
     limits: AgentLimits = AgentLimits()
     policy: SandboxPolicy = Field(default=SandboxPolicy(), description="of its sandbox, beside the task's limits")
     dialect: str = Field(default="auto", description="auto | tools | text: how tool calls are written")
+    tools: tuple[str, ...] = Field(default=("default",), description="sets of tools and single ones, by name")
+    durability: Durability = Field(default=Durability.COARSE, description="coarse | fine: docs/durability.md")
+    checkpoint: CheckpointRule = Field(default=CheckpointRule(), description="when a fine attempt's files are kept")
 
     def policy_within(self, declared: Limits, network: NetworkPolicy | None = None) -> SandboxPolicy:
         """What binds a sandbox of this agent at a task that declares these limits: the narrower of both.

@@ -21,12 +21,18 @@ class EventKind(StrEnum):
     MODEL_RESULT = "model_result"  # {call, content, tool_calls, finish_reason, usage, seconds}
     TOOL_CALL = "tool_call"  # intent: {call, name, arguments}
     TOOL_RESULT = "tool_result"  # {call, content, exit_code, truncated, timed_out, seconds}
+    COMPACTION = "compaction"  # {turns, outputs, words, tokens_before, tokens_after, summary, goal}
+    STUCK = "stuck"  # {told, pattern, period, times, calls, text}
+    FINISH = "finish"  # {claim, admits, command, exit_code, shown, missing, edited, checks, passed, ended}
     CHANGES = "changes"  # {changes, refused, blob}
     VERIFIER = "verifier"  # {exit_code, seconds, report, output_blob, touched}
     GRADE = "grade"  # a Grade's JSON: reward rules, their components, what was measured, the verdict before
     VERDICT = "verdict"  # the verdict's JSON
     POLICY = "policy"  # {policy, verdict, what, host, port, reason, count, …}: a decision upon the sandbox's network
+    FEEDBACK = "feedback"  # a Feedback's JSON: what a person said while the agent worked, and what is then expected
     ERROR = "error"  # {cause, type, message, retryable}
+    CHECKPOINT = "checkpoint"  # {turn, digest, why, files, bytes, seconds, processes, refused, blobs}
+    RESUME = "resume"  # {state: begun, redone, differs or live, …}: how an execution went on with an earlier one
     NOTE = "note"  # {text}
 
 

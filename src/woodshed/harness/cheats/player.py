@@ -14,6 +14,7 @@ class Cheating:
     """A harness that runs one cheat's script in the workdir. Raises UsageError for a name that is none, listing all."""
 
     needs_model = False
+    resumable = True
 
     def __init__(self, argument: str | None = None) -> None:
         self.cheat = named(argument)

@@ -11,12 +11,12 @@ import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, ClassVar
 
 from woodshed.errors import StoreFault
 from woodshed.harness.clip import clip
 from woodshed.harness.tools.output import CHARS
-from woodshed.interfaces import Sandbox, ToolResult, ToolSpec
+from woodshed.interfaces import Reach, Sandbox, ToolResult, ToolSpec
 from woodshed.model import Change, ChangeSet, Task
 from woodshed.model.diff import described
 
@@ -30,6 +30,7 @@ class Diff:
     """Shows the changes below the working directory."""
 
     task: Task
+    reach: ClassVar[Reach] = "files"
     spec = ToolSpec(
         "diff", "Show what you changed in the working directory since the start, as a unified diff.",
         {"type": "object", "properties": {}})

@@ -6,11 +6,11 @@ import posixpath
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, ClassVar
 
 from woodshed.harness.clip import clip
 from woodshed.harness.tools.output import CHARS, absolute
-from woodshed.interfaces import Sandbox, ToolResult, ToolSpec
+from woodshed.interfaces import Reach, Sandbox, ToolResult, ToolSpec
 from woodshed.model import Task
 
 _LINES = 400
@@ -23,6 +23,7 @@ class ReadFile:
     """Shows a file, or a part of it."""
 
     task: Task
+    reach: ClassVar[Reach] = "files"
     spec = ToolSpec(
         "read_file", "Read a text file, at most 400 lines at once.",
         {"type": "object", "properties": {
@@ -55,6 +56,7 @@ class WriteFile:
     """Replaces a whole file."""
 
     task: Task
+    reach: ClassVar[Reach] = "files"
     spec = ToolSpec(
         "write_file", "Write a whole file, replacing what was there; folders are made as needed.",
         {"type": "object", "properties": {"path": _PATH, "content": {"type": "string", "description": "all of it"}},
@@ -75,6 +77,7 @@ class EditFile:
     """Replaces one piece of text that occurs exactly once."""
 
     task: Task
+    reach: ClassVar[Reach] = "files"
     spec = ToolSpec(
         "edit_file", "Replace one exact piece of text in a file. It must occur exactly once.",
         {"type": "object", "properties": {

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
-from woodshed.interfaces import Sandbox, ToolResult, ToolSpec
+from woodshed.interfaces import Reach, Sandbox, ToolResult, ToolSpec
 from woodshed.model import Task
 
 
@@ -15,6 +15,7 @@ class Finish:
     """Ends the attempt. A claim only: what counts is verified afterwards."""
 
     task: Task
+    reach: ClassVar[Reach] = "files"
     spec = ToolSpec(
         "finish", "Say that the task is done. Call it once, at the end.",
         {"type": "object", "properties": {"summary": {"type": "string", "description": "what was done"}}})

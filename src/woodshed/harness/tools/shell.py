@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from woodshed.harness.tools.output import KEPT_BYTES, shown
-from woodshed.interfaces import Sandbox, ToolResult, ToolSpec
+from woodshed.interfaces import Reach, Sandbox, ToolResult, ToolSpec
 from woodshed.model import Task
 
 _QUIET = {"PAGER": "cat", "GIT_PAGER": "cat", "TERM": "dumb", "PIP_PROGRESS_BAR": "off"}
@@ -21,6 +21,7 @@ class Bash:
     """Runs a shell command."""
 
     task: Task
+    reach: ClassVar[Reach] = "sandbox"
     spec = ToolSpec(
         "bash", "Run a shell command in the working directory and return its output.",
         {"type": "object", "properties": {"command": {"type": "string", "description": "the shell command"}},
@@ -40,6 +41,7 @@ class Search:
     """Finds lines by a regular expression."""
 
     task: Task
+    reach: ClassVar[Reach] = "files"
     spec = ToolSpec(
         "search", "Find lines that match a regular expression (grep -E) in the files below a path.",
         {"type": "object", "properties": {
@@ -83,6 +85,7 @@ class RunTests:
     """Runs the tests that the agent can see: ``test_command`` of the task's metadata, or what the files suggest."""
 
     task: Task
+    reach: ClassVar[Reach] = "sandbox"
     spec = ToolSpec(
         "run_tests", "Run the tests that are visible in the working directory.", {"type": "object", "properties": {}})
 
