@@ -62,6 +62,12 @@ class Witness(Protocol):
     def received(self, response: ModelResponse) -> None:
         """This answer came, before any interceptor touched it."""
 
+    async def kept(self) -> None:
+        """What was told so far can be relied upon. Raises StoreFault, Cancelled; then nothing is sent, or used."""
+
+    def recalled(self, request: ModelRequest) -> None:
+        """This request would have left, had it not been answered in an earlier execution."""
+
 
 @dataclass(frozen=True, slots=True)
 class Road:
@@ -72,17 +78,29 @@ class Road:
     patience: Patience = field(default_factory=Patience)
 
 
-async def call(request: ModelRequest, spec: ModelSpec, road: Road, witness: Witness, *, seed: int) -> ModelResponse:
+async def call(
+    request: ModelRequest, spec: ModelSpec, road: Road, witness: Witness, *, seed: int,
+    known: ModelResponse | ModelFault | None = None,
+) -> ModelResponse:
     """The model's answer to ``request``, as the interceptors let it through.
 
+    What is ``known`` of the same call from an earlier execution takes the place of sending it; interceptors see both.
     Raises a ModelFault when the endpoint fails for good or too often, and HarnessFault when an interceptor breaks: then
     nothing is sent, or nothing of the answer is used.
     """
     for interceptor in road.interceptors:
         request = await _guarded(interceptor, ModelRequest, interceptor.before, request)
-    witness.sending(request)
-    response = await _persist(request, spec, road, witness, seed)
-    witness.received(response)
+    if known is None:
+        witness.sending(request)
+        await witness.kept()
+        response = await _persist(request, spec, road, witness, seed)
+        witness.received(response)
+        await witness.kept()
+    else:
+        witness.recalled(request)
+        if isinstance(known, ModelFault):
+            raise known
+        response = known
     for interceptor in reversed(road.interceptors):
         response = await _guarded(interceptor, ModelResponse, interceptor.after, request, response)
     return response

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import aiohttp
@@ -10,8 +11,9 @@ import aiohttp
 from woodshed.errors import ModelFault
 from woodshed.gateway import wire
 from woodshed.gateway.call import Patience, Road, call
-from woodshed.interfaces import Emit, Interceptor, ModelClient, ModelRequest, ModelResponse
-from woodshed.model import EventKind, Message, ModelSpec
+from woodshed.gateway.recall import recalled
+from woodshed.interfaces import Emit, Gate, Interceptor, ModelClient, ModelDoor, ModelRequest, ModelResponse
+from woodshed.model import Answer, EventKind, Message, ModelSpec
 
 
 class Gateway:
@@ -23,13 +25,38 @@ class Gateway:
         *,
         session: aiohttp.ClientSession | None = None,
         patience: Patience | None = None,
+        concurrent: int | None = None,
     ) -> None:
+        """At most ``concurrent`` calls go to one endpoint at once; None: as many as there are."""
         self._interceptors, self._patience = tuple(interceptors), patience or Patience()
         self._session, self._owned = session, session is None
+        self._most, self._rooms = concurrent, dict[str, asyncio.Semaphore]()
 
-    def client(self, spec: ModelSpec, emit: Emit, *, seed: int = 0) -> ModelClient:
-        """A client for one attempt: its calls go to ``spec`` and into ``emit``; call n is sampled with seed + n."""
-        return _Client(self, spec, emit, seed)
+    def client(
+        self, spec: ModelSpec, emit: Emit, *, seed: int = 0, kept: Callable[[], Awaitable[None]] | None = None,
+        past: Sequence[Answer] = (),
+    ) -> ModelClient:
+        """A client for one attempt: its calls go to ``spec`` and into ``emit``; call n is sampled with seed + n.
+
+        ``kept``, where given, makes what was emitted durable: it is awaited before a call leaves and after its answer
+        came. The first calls are answered from ``past``, without being sent or recorded once more.
+        """
+        return _Client(self, spec, _Log(spec, emit, kept), seed, past)
+
+    def serve(self, model: ModelClient, gate: Gate) -> ModelDoor:
+        """An HTTP server in front of ``model``, for programs that speak to one; ``gate`` is asked about each call."""
+        from woodshed.gateway.server import Door  # the server's half of the HTTP library, which few runs need
+
+        return Door(model, gate)
+
+    @asynccontextmanager
+    async def room(self, spec: ModelSpec) -> AsyncIterator[None]:
+        """Held while one call to ``spec`` is made: others wait where the endpoint has no room for more."""
+        if self._most is None:
+            yield
+            return
+        async with self._rooms.setdefault(spec.base_url, asyncio.Semaphore(self._most)):
+            yield
 
     async def close(self) -> None:
         """End the connections. Idempotent."""
@@ -46,16 +73,17 @@ class Gateway:
 
 
 class _Client:
-    """A ModelClient that writes down intent and result of every call."""
+    """A ModelClient that writes down intent and result of every call. Calls may run at the same time."""
 
     def __init__(self, gateway: Gateway, spec: ModelSpec, emit: Emit, seed: int) -> None:
-        self._gateway, self._spec, self._emit, self._seed = gateway, spec, emit, seed
+        self._gateway, self._spec, self._seed = gateway, spec, seed
         self._log, self._calls = _Log(spec, emit), 0
 
     async def call(self, request: ModelRequest) -> ModelResponse:
         seed = self._seed + self._calls
         self._calls += 1
-        return await call(request, self._spec, self._gateway.road(), self._log, seed=seed)
+        async with self._gateway.room(self._spec):
+            return await call(request, self._spec, self._gateway.road(), _Entry(self._log), seed=seed)
 
 
 class _Log:
@@ -66,33 +94,45 @@ class _Log:
     """
 
     def __init__(self, spec: ModelSpec, emit: Emit) -> None:
-        self._spec, self._emit = spec, emit
+        self._spec, self.emit = spec, emit
         self._count = 0
         self._messages: list[Message] = []
         self._tools: list[dict[str, Any]] | None = None
 
-    def sending(self, request: ModelRequest) -> None:
+    def intent(self, request: ModelRequest) -> str:
+        """Write that ``request`` leaves; the name of the call."""
         messages, tools = list(request.messages), [wire.tool_json(tool) for tool in request.tools]
         kept = next((i for i, (old, new) in enumerate(zip(self._messages, messages, strict=False)) if old != new),
                     min(len(self._messages), len(messages)))
-        sampling = self._spec.sampling.model_dump(mode="json", exclude_none=True)
         self._count += 1
-        self._record(EventKind.MODEL_CALL, {
-            "model": self._spec.name, "kept": kept, "messages": [wire.message_json(m) for m in messages[kept:]],
-            "tools": None if tools == self._tools else tools, "sampling": sampling, "max_tokens": request.max_tokens,
+        name, asked = f"m{self._count:05d}", {"asked": dict(request.asked)} if request.asked else {}
+        self.emit(EventKind.MODEL_CALL, {
+            "call": name, "model": self._spec.name, "kept": kept,
+            "messages": [wire.message_json(m) for m in messages[kept:]],
+            "tools": None if tools == self._tools else tools, "sampling": wire.effective(request, self._spec),
+            "max_tokens": request.max_tokens, **asked,
         })
         self._messages, self._tools = messages, tools
+        return name
+
+
+class _Entry:
+    """The Witness of one call."""
+
+    def __init__(self, log: _Log) -> None:
+        self._log, self._call = log, ""
+
+    def sending(self, request: ModelRequest) -> None:
+        self._call = self._log.intent(request)
 
     def failed(self, fault: ModelFault, again_in_s: float | None) -> None:
         then = "no further try" if again_in_s is None else f"trying again in {again_in_s:.1f} s"
-        self._emit(EventKind.NOTE, {"text": f"model call failed, {then}: {type(fault).__name__}: {fault}"})
+        self._log.emit(EventKind.NOTE, {"text": f"model call failed, {then}: {type(fault).__name__}: {fault}"})
 
     def received(self, response: ModelResponse) -> None:
-        self._record(EventKind.MODEL_RESULT, {
-            "content": response.content, "tool_calls": [c.model_dump(mode="json") for c in response.tool_calls],
+        self._log.emit(EventKind.MODEL_RESULT, {
+            "call": self._call, "content": response.content,
+            "tool_calls": [c.model_dump(mode="json") for c in response.tool_calls],
             "finish_reason": response.finish_reason, "seconds": round(response.seconds, 6),
             "usage": {"prompt_tokens": response.prompt_tokens, "completion_tokens": response.completion_tokens},
         })
-
-    def _record(self, kind: EventKind, data: Mapping[str, Any]) -> None:
-        self._emit(kind, {"call": f"m{self._count:05d}", **data})

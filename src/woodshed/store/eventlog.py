@@ -1,9 +1,9 @@
-"""EventLog: the one writer of an execution's events, with coarse durability.
+"""EventLog: the one writer of an execution's events.
 
 Events are kept in memory and written in few transactions: with the result at the end; on :meth:`EventLog.flush`; and,
 so that a killed process loses little and a running attempt can be watched, with any event that comes a second after the
 last write or that fills the buffer. A short attempt costs two transactions: its beginning, and its result with its
-events.
+events. Where each fact must stand before the next thing happens (fine durability), :meth:`EventLog.keep` commits it.
 """
 
 from __future__ import annotations
@@ -61,6 +61,16 @@ class EventLog:
         """Write what is waiting. Raises StoreFault; nothing is lost from memory then."""
         with self._lock:
             self._write()
+
+    def keep(self) -> None:
+        """Commit what is waiting, as long as this is the attempt's newest execution.
+
+        Raises Cancelled where it is not: others go on with the attempt, and nothing more of it may be done here.
+        Raises StoreFault; nothing is lost from memory then.
+        """
+        with self._lock:
+            self._store.append(self._waiting, newest=(self.attempt, self.execution))
+            self._clear()
 
     def finish(self, outcome: Outcome) -> bool:
         """Write what is waiting and the result together: ``Store.finish_attempt``. False when fenced."""

@@ -268,10 +268,11 @@ class Store:
 
     # events
 
-    def append(self, facts: Sequence[Event | Mapping[str, Any]]) -> None:
+    def append(self, facts: Sequence[Event | Mapping[str, Any]], *, newest: tuple[str, int] | None = None) -> None:
         """Add events (or rows made by :func:`event_row`) in one transaction. There is no way to change one.
 
-        Raises StoreFault when one of the same (attempt, execution, seq) is there already; then none is added.
+        Raises StoreFault when one of the same (attempt, execution, seq) is there already; then none is added. Nor where
+        ``newest`` (attempt, execution) is not the attempt's newest execution any more: Cancelled then.
         """
         if facts:
             with self._write("appending events") as connection:
@@ -287,6 +288,8 @@ class Store:
 
     # regrades
 
+                if newest is not None and connection.execute(_NEWEST, {"this": newest[0]}).scalar() != newest[1]:
+                    raise Cancelled(f"a newer execution of {newest[0]} has begun")
     def add_regrade(self, regrade: Regrade, verdicts: Sequence[Regraded]) -> None:
         """Write a regrade and what it made of each attempt, together; nothing that stands is touched.
 
@@ -361,6 +364,11 @@ _CLOSE = (
         outcome=sa.bindparam("result", type_=sa.Text),
         finished_at=sa.bindparam("now", type_=sa.String),
     )
+)
+_NEWEST = (
+    sa.select(attempts.c.executions)
+    .where(attempts.c.id == sa.bindparam("this", type_=sa.String))
+    .with_for_update(read=True)  # a newer one begins before this, or after what is written with it
 )
 _APPEND = sa.insert(events).values(
     project=sa.select(attempts.c.project)
