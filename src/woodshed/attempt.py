@@ -119,7 +119,7 @@ async def _act(
     wall_s = agent.wall_within(task.agent_timeout_s, task.environment.limits)
     acting = Acting(
         task=task, agent=agent, sandbox=as_user(sandbox, task.environment.user), model=parts.model, emit=parts.emit,
-        seed=seed, deadline_s=wall_s,
+        seed=seed, deadline_s=wall_s, blobs=parts.blobs,
     )
     with _stage("act", parts.emit, progress), boundary(Cause.HARNESS, f"harness {agent.harness}", usage=True):
         try:

@@ -183,16 +183,9 @@ class Sandbox(Protocol):
     image_digest: str
 
     async def exec(
-        self,
-        command: str | Sequence[str],
-        *,
-        cwd: str | None = None,
-        env: Mapping[str, str] | None = None,
-        user: int | None = None,
-        timeout_s: float | None = None,
-        stdin: bytes | None = None,
-        stream: Stream | None = None,
-        output_bytes: int | None = None,
+        self, command: str | Sequence[str], *, cwd: str | None = None, env: Mapping[str, str] | None = None,
+        user: int | None = None, timeout_s: float | None = None, stdin: bytes | None = None,
+        stream: Stream | None = None, output_bytes: int | None = None,
     ) -> ExecResult:
         """Run to the end. A string goes to ``/bin/sh -c`` (bash when there is one); a sequence is an argv.
 
@@ -203,26 +196,14 @@ class Sandbox(Protocol):
         """
 
     async def start(
-        self,
-        command: str | Sequence[str],
-        *,
-        cwd: str | None = None,
-        env: Mapping[str, str] | None = None,
-        user: int | None = None,
-        stdin: bool = False,
-        stream: Stream | None = None,
+        self, command: str | Sequence[str], *, cwd: str | None = None, env: Mapping[str, str] | None = None,
+        user: int | None = None, stdin: bool = False, stream: Stream | None = None,
     ) -> Process:
         """Start in the background. Its output goes to ``stream``, or is discarded; with ``stdin`` it can be fed."""
 
     async def pty(
-        self,
-        command: str | Sequence[str] = (),
-        *,
-        rows: int = 24,
-        columns: int = 80,
-        cwd: str | None = None,
-        env: Mapping[str, str] | None = None,
-        user: int | None = None,
+        self, command: str | Sequence[str] = (), *, rows: int = 24, columns: int = 80, cwd: str | None = None,
+        env: Mapping[str, str] | None = None, user: int | None = None,
     ) -> Terminal:
         """Start a command (a login shell by default) on a terminal."""
 
@@ -388,6 +369,8 @@ class ModelRequest:
     tools: Sequence[ToolSpec] = ()
     stop: Sequence[str] = ()
     max_tokens: int | None = None
+    parent: str | None = None
+    """The id of the tool call that delegated to this conversation: recorded, and not sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -421,13 +404,18 @@ class Interceptor(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What a tool answers. ``done`` ends the attempt (the ``finish`` tool)."""
+    """What a tool answers. ``done`` ends the attempt (the ``finish`` tool).
+
+    Where ``content`` is a part of the output, ``characters`` counts the whole, which ``blob`` (its sha256) holds.
+    """
 
     content: str
     exit_code: int | None = None
     truncated: bool = False
     timed_out: bool = False
     done: bool = False
+    blob: str | None = None
+    characters: int | None = None
 
 
 Reach = Literal["files", "sandbox", "world"]
@@ -436,7 +424,10 @@ AroundTool = Callable[[Mapping[str, Any], Callable[[], Awaitable[ToolResult]], R
 
 
 class Tool(Protocol):
-    """A capability of the loop. It may have an attribute ``reach`` (:data:`Reach`); without one it is "world"."""
+    """A capability of the loop. It may have an attribute ``reach`` (:data:`Reach`); without one it is "world".
+
+    With ``parallel_safe`` it only reads, so that its calls of one answer may be carried out at once.
+    """
 
     spec: ToolSpec
 
@@ -460,6 +451,10 @@ class Acting:
     seed: int
     deadline_s: float
     usage: Usage = field(default_factory=Usage)
+    blobs: BlobSink | None = None
+    """Keeps what is too long for an event."""
+    parent: str | None = None
+    """The id of the call that delegated this, in a sub-task."""
     around_tool: AroundTool | None = None
     """Of a fine attempt (``harness/resume.py``): records a call, or gives what an earlier execution recorded of it."""
     between_turns: Callable[[], Awaitable[Sequence[str]]] | None = None

@@ -13,7 +13,9 @@ from posixpath import basename, splitext
 from woodshed.model.commands import Kind, bare, kind_of, parts, redirections, runs
 from woodshed.model.trajectory import Observation, ToolCall, Trajectory
 
-_READING_TOOLS = frozenset({"read_file", "search", "diff", "finish"})
+_READING_TOOLS = frozenset({
+    "read_file", "search", "diff", "finish", "read_output", "plan", "read_job", "wait_job", "kill_job", "delegate"})
+"""What a sub-task does counts by the calls of its own."""
 _WRITES = re.compile(
     r"""open\([^)]*['"][rb]?[wax+]|\.write\(|write_(?:text|bytes)|writeFile|appendFile|createWriteStream"""
     r"""|shutil\.(?:copy|move|rmtree)|os\.(?:remove|rename|replace|unlink|mkdir|makedirs|rmdir|system)|\.unlink\("""

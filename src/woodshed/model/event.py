@@ -24,6 +24,9 @@ class EventKind(StrEnum):
     COMPACTION = "compaction"  # {turns, outputs, words, tokens_before, tokens_after, summary, goal}
     STUCK = "stuck"  # {told, pattern, period, times, calls, text}
     FINISH = "finish"  # {claim, admits, command, exit_code, shown, missing, edited, checks, passed, ended}
+    COMPACTION = "compaction"  # {turns, outputs, words, tokens_before, tokens_after, summary}
+    STUCK = "stuck"  # {told, pattern, period, times, calls, text}
+    FINISH = "finish"  # {claim, admits, command, exit_code, shown, missing, edited, checks, passed, ended}
     CHANGES = "changes"  # {changes, refused, blob}
     VERIFIER = "verifier"  # {exit_code, seconds, report, output_blob, touched}
     GRADE = "grade"  # a Grade's JSON: reward rules, their components, what was measured, the verdict before

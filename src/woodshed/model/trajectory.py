@@ -38,7 +38,10 @@ class Message(Record):
 
 
 class Step(Record):
-    """One turn: a model call, the tool calls it made, and their observations. ``source`` is system, user or agent."""
+    """One turn: a model call, the tool calls it made, and their observations. ``source`` is system, user or agent.
+
+    ``parent`` is the id of the call that delegated it to a conversation of its own.
+    """
 
     index: int
     source: str
@@ -47,6 +50,7 @@ class Step(Record):
     observations: tuple[Observation, ...] = ()
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
+    parent: str | None = None
 
 
 class Trajectory(Record):
