@@ -7,6 +7,7 @@ import socket
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+from woodshed.model import Used
 from woodshed.sandbox.native import policy as policies
 from woodshed.sandbox.native.commands import Commands
 from woodshed.sandbox.native.egress import Network
@@ -66,6 +67,10 @@ class NativeSandbox:
     def alive(self) -> bool:
         """Whether its first process runs, as far as is known."""
         return not self.link.dead
+
+    def used(self) -> Used:
+        """What it has used so far; all of it once it is closed. See :class:`woodshed.stages.Accounted`."""
+        return self.link.account.used()
 
     async def opened(self) -> None:
         """Wait until it serves. Raises SandboxDied with its reason where it never will."""

@@ -21,6 +21,7 @@ from woodshed.sandbox.images.build import run_build
 from woodshed.sandbox.images.crossing import Crossing
 from woodshed.sandbox.native import cgroups, egress, roots, trees
 from woodshed.sandbox.native import policy as policies
+from woodshed.sandbox.native.account import Account
 from woodshed.sandbox.native.box import NativeSandbox
 from woodshed.sandbox.native.egress import Network, network
 from woodshed.sandbox.native.forkserver import ForkServer
@@ -76,11 +77,17 @@ class _Hold:
     groups: cgroups.Groups | None = None
     network: Network | None = None
     stack: Stack = field(default_factory=Stack)
+    account: Account | None = None
 
     def _clear(self) -> None:
         """Blocking: a dozen directories wait for the file system's journal each."""
+        account = self.account or Account()
+        account.closing(self.groups)
         with suppress(OSError):
-            if not remove_box(self.folder):
+            if remove_box(self.folder):
+                account.nothing_left()
+            else:
+                account.left(self.folder)
                 trees.remove(self.folder)
         if self.groups is not None and (self.groups.by_controller or self.groups.freezer):
             self.groups.remove()
@@ -90,6 +97,8 @@ class _Hold:
         if self.network is not None:
             await self.network.egress.close()
         await asyncio.to_thread(self._clear)
+        if self.account is not None:
+            self.account.close()
         if self.first_id:
             self.opened.ids.give_back(self.first_id)
         if self.stack.layers:
@@ -249,6 +258,7 @@ class NativeEngine:
         snapshots = Snapshots(world, opened.server, opened.shelf, Start(root, spec))
         box = self._boxes[world.id] = NativeSandbox(world, ours, snapshots, self._gone(world.id, hold))
         opened.guard.add(world, box.link)
+        hold.account = box.link.account
         if hold.network is not None:
             box.network, box.link.doors = hold.network, hold.network.take
         try:

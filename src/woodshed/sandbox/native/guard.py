@@ -205,10 +205,13 @@ class Guard:
                 wall_s, link.doom, f"its wall time of {wall_s:g} s is over (limits.wall_s)")
 
     def remove(self, ident: str) -> None:
-        """Watch a box no longer. Idempotent."""
+        """Watch a box no longer; its account has what was seen of it. Idempotent."""
         self._active.pop(ident, None)
         watched = self._boxes.pop(ident, None)
-        if watched is not None and watched.wall is not None:
+        if watched is None:
+            return
+        watched.link.account.counted(watched.used, watched.peak_bytes)
+        if watched.wall is not None:
             watched.wall.cancel()
 
     async def close(self) -> None:

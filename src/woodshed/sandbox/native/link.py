@@ -17,6 +17,7 @@ from typing import Any
 
 from woodshed.errors import SandboxDied
 from woodshed.model import Limits, SandboxPolicy
+from woodshed.sandbox.native.account import Account
 from woodshed.sandbox.native.cgroups import Groups
 from woodshed.sandbox.native.channel import Channel
 from woodshed.sandbox.native.inside import wire
@@ -75,6 +76,8 @@ class Link:
         """``end`` is our end of PID 1's channel."""
         self.name, self.reason = name, "its first process ended"
         self.dead = False
+        self.account = Account()
+        """What the box uses, as PID 1 tells it by the way."""
         self.notes: tuple[str, ...] = ()
         """What PID 1 says of its policy: see :attr:`NativeSandbox.notes`."""
         self.pid, self.pidfd = -1, -1
@@ -183,6 +186,8 @@ class Link:
 
     def _on_message(self, message: wire.Message, fds: list[int]) -> None:
         """Take a message of the fork server or of PID 1."""
+        if "cpu_s" in message:
+            self.account.heard(message)
         waiting = self._waiting.pop(message.get("id", 0), None)
         if "started" not in message and (hits := self.running.pop(message.get("id", 0), None)):
             message["hits"] = [*message.get("hits", ()), *hits]

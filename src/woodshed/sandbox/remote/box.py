@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 
 from woodshed.errors import Unsupported
 from woodshed.interfaces import FileEvent, SandboxStats, Session, Snapshot, Terminal
+from woodshed.model import Used
 from woodshed.sandbox.native.commands import Commands
 from woodshed.sandbox.native.files import Files
 from woodshed.sandbox.native.link import Link, World
@@ -90,6 +91,10 @@ class RemoteSandbox:
             processes=told["processes"], pressure=pressure(),
         )
 
+    def used(self) -> Used:
+        """What it has used so far; of its disk, what was counted while its commands ran."""
+        return self.link.account.used()
+
     async def close(self) -> None:
         """Leave nothing. Idempotent; never raises for a dead sandbox."""
         if self._closing is None:
@@ -99,6 +104,7 @@ class RemoteSandbox:
     async def _close(self) -> None:
         await self.end()
         await self._gone()
+        self.link.account.close()
 
     async def end(self) -> None:
         """Its first process ends, and so does everything in it; its files are still there. Idempotent."""

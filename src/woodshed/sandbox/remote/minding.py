@@ -7,6 +7,7 @@ import time
 from contextlib import suppress
 
 from woodshed.errors import SandboxDied
+from woodshed.sandbox.native import disk
 from woodshed.sandbox.native.link import Link, World
 
 _EVERY_S = 0.15
@@ -57,6 +58,7 @@ class Minder:
                     continue
                 processes = int(told["processes"])
                 self._judge(int(told["bytes"]), int(told["files"]))
+                self._link.account.counted(disk.Used(int(told["bytes"]), int(told["files"])), int(told["memory"]))
                 pause = min(_LONGEST_S, max(_EVERY_S, _SHARE * (time.monotonic() - started)))
 
     def _judge(self, used: int, files: int) -> None:

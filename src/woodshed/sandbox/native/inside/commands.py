@@ -85,8 +85,7 @@ class Commands:
             if ident is not None:
                 del self.leaders[ident]
                 code = os.waitstatus_to_exitcode(status)
-                wire.reply(self.channel, {"id": ident}, {"exit": 128 - code if code < 0 else code,
-                                                         "cpu_s": usage.ru_utime + usage.ru_stime})
+                wire.reply(self.channel, {"id": ident}, {"exit": 128 - code if code < 0 else code, **_spent(usage)})
 
     def _exec(self, message: wire.Message, fds: list[int]) -> None:
         self._mark_next(message)
@@ -211,10 +210,18 @@ class Commands:
         return found
 
     def _kill_all(self, message: wire.Message, fds: list[int]) -> None:
-        """kill(-1) signals every process but us in one step, so nothing can be forked past it."""
+        """kill(-1) signals every process but us in one step, so nothing can be forked past it.
+
+        The answer tells what everything that ever ran here has used.
+        """
         _signal(-1)
         self.reap(0)
-        wire.reply(self.channel, message, {"ok": 1})
+        wire.reply(self.channel, message, {"ok": 1, **_spent(resource.getrusage(resource.RUSAGE_CHILDREN))})
+
+
+def _spent(usage: resource.struct_rusage) -> wire.Message:
+    """Seconds of CPU, and the peak of the largest single process (getrusage(2))."""
+    return {"cpu_s": usage.ru_utime + usage.ru_stime, "peak_kb": usage.ru_maxrss}
 
 
 def set_size(fd: int, rows: int, columns: int) -> None:
