@@ -162,6 +162,19 @@ class Session(Protocol):
         """End the shell and what runs in it. Idempotent."""
 
 
+Admit = Callable[[int], Awaitable[None]]
+"""Serves one connection until it ends, given the descriptor of its socket, which does not block and is its to close."""
+
+
+class Listener(Protocol):
+    """A port of a sandbox's loopback that leads to this process."""
+
+    port: int
+
+    async def close(self) -> None:
+        """Nothing more comes in, and what is being served is cut off. Idempotent."""
+
+
 class BlobSink(Protocol):
     """Content-addressed storage: bytes in, sha256 out."""
 
@@ -211,6 +224,13 @@ class Sandbox(Protocol):
         self, *, cwd: str | None = None, env: Mapping[str, str] | None = None, user: int | None = None
     ) -> Session:
         """A shell that stays."""
+
+    async def listen(self, admit: Admit, *, port: int = 0) -> Listener:
+        """A door at ``127.0.0.1:port`` of the sandbox's own loopback: each connection made there goes to ``admit``.
+
+        Nothing else of the host is reached by it, and no other sandbox reaches it. With port 0 the kernel chooses.
+        It closes with the sandbox, and is not part of a snapshot. Raises SandboxDied, OSError (EADDRINUSE).
+        """
 
     async def read(self, path: str, *, max_bytes: int = 10_000_000) -> bytes:
         """Content of a regular file. Raises FileNotFoundError, IsADirectoryError, PermissionError, OSError (EFBIG)."""
@@ -298,7 +318,7 @@ class Snapshot(Protocol):
 
 Capability = Literal[
     "network", "users", "memory", "cpus", "disk", "pty", "session", "watch", "freeze", "snapshot", "fork", "export",
-    "directories", "commands",
+    "directories", "commands", "listen",
 ]
 """What an engine may lack. ``users``: commands as other users than 0. ``memory``, ``cpus``, ``disk``: these limits hold
 while commands run. ``directories``, ``commands``: these rules of a SandboxPolicy."""
@@ -371,6 +391,9 @@ class ModelRequest:
     max_tokens: int | None = None
     parent: str | None = None
     """The id of the tool call that delegated to this conversation: recorded, and not sent."""
+    asked: Mapping[str, Any] = field(default_factory=dict)
+    """What a program of others asked besides, by the names of chat completions, its model among them: recorded, and
+    sent as far as the server understands it and the agent's config does not say otherwise (``gateway/wire.py``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -390,6 +413,35 @@ class ModelClient(Protocol):
 
     async def call(self, request: ModelRequest) -> ModelResponse:
         """Ask. Retries what is worth retrying. Raises a ModelFault."""
+
+
+class Gate(Protocol):
+    """Asked about every call that a program makes through a :class:`ModelDoor`. It does not block and never raises."""
+
+    def before(self, request: ModelRequest) -> ModelRequest | StopReason:
+        """The request to make, or the declared limit that forbids any more. Each one let pass is told of once more."""
+
+    def after(self, request: ModelRequest, response: ModelResponse) -> None:
+        """It was answered; the program is told so now."""
+
+    def failed(self, fault: Exception | None) -> None:
+        """It came to nothing: the fault of it, or None where nobody waited for the answer any more."""
+
+
+class ModelDoor(Protocol):
+    """An OpenAI-compatible server in front of one attempt's model. Made by ``gateway``; docs/gateway.md."""
+
+    key: str
+    """Opens it; 256 random bits. It stands in no record."""
+
+    async def admit(self, descriptor: int) -> None:
+        """Serve one connection until it ends: see :data:`Admit`."""
+
+    async def close(self) -> None:
+        """The key is dead, calls in flight are cut off. Idempotent."""
+
+
+Serve = Callable[["ModelClient", Gate], ModelDoor]
 
 
 class Interceptor(Protocol):
@@ -455,6 +507,8 @@ class Acting:
     """Keeps what is too long for an event."""
     parent: str | None = None
     """The id of the call that delegated this, in a sub-task."""
+    serve: Serve | None = None
+    """Makes a server of ``model``, for a program of others that runs in the sandbox."""
     around_tool: AroundTool | None = None
     """Of a fine attempt (``harness/resume.py``): records a call, or gives what an earlier execution recorded of it."""
     between_turns: Callable[[], Awaitable[Sequence[str]]] | None = None
@@ -468,6 +522,14 @@ class Harness(Protocol):
 
     async def act(self, acting: Acting) -> StopReason:
         """Act until done or a limit is reached. Raises ModelFault, HarnessFault, SandboxDied."""
+
+
+@runtime_checkable
+class Furnished(Protocol):
+    """A harness whose program must stand in the sandbox it acts in; the verifier's never has it."""
+
+    def furnish(self, spec: EnvironmentSpec) -> EnvironmentSpec:
+        """The world of a task with the program in it. Raises UsageError, Unsupported."""
 
 
 class Grader(Protocol):

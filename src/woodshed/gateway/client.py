@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 import aiohttp
@@ -75,15 +77,16 @@ class Gateway:
 class _Client:
     """A ModelClient that writes down intent and result of every call. Calls may run at the same time."""
 
-    def __init__(self, gateway: Gateway, spec: ModelSpec, emit: Emit, seed: int) -> None:
-        self._gateway, self._spec, self._seed = gateway, spec, seed
-        self._log, self._calls = _Log(spec, emit), 0
+    def __init__(self, gateway: Gateway, spec: ModelSpec, log: _Log, seed: int, past: Sequence[Answer]) -> None:
+        self._gateway, self._spec, self._log, self._seed = gateway, spec, log, seed
+        self._calls, self._past = 0, deque(past)
 
     async def call(self, request: ModelRequest) -> ModelResponse:
         seed = self._seed + self._calls
         self._calls += 1
+        known = recalled(self._past.popleft()) if self._past else None
         async with self._gateway.room(self._spec):
-            return await call(request, self._spec, self._gateway.road(), _Entry(self._log), seed=seed)
+            return await call(request, self._spec, self._gateway.road(), _Entry(self._log), seed=seed, known=known)
 
 
 class _Log:
@@ -93,25 +96,26 @@ class _Log:
     conversation and not with its square; ``tools`` is None where they are the previous call's.
     """
 
-    def __init__(self, spec: ModelSpec, emit: Emit) -> None:
-        self._spec, self.emit = spec, emit
+    def __init__(self, spec: ModelSpec, emit: Emit, kept: Callable[[], Awaitable[None]] | None = None) -> None:
+        self._spec, self.emit, self.kept = spec, emit, kept
         self._count = 0
         self._messages: list[Message] = []
         self._tools: list[dict[str, Any]] | None = None
 
-    def intent(self, request: ModelRequest) -> str:
-        """Write that ``request`` leaves; the name of the call."""
+    def intent(self, request: ModelRequest, *, written: bool = True) -> str:
+        """Write that ``request`` leaves; the name of the call. Not ``written``, it stands in an earlier record."""
         messages, tools = list(request.messages), [wire.tool_json(tool) for tool in request.tools]
         kept = next((i for i, (old, new) in enumerate(zip(self._messages, messages, strict=False)) if old != new),
                     min(len(self._messages), len(messages)))
         self._count += 1
-        name, asked = f"m{self._count:05d}", {"asked": dict(request.asked)} if request.asked else {}
-        self.emit(EventKind.MODEL_CALL, {
-            "call": name, "model": self._spec.name, "kept": kept,
-            "messages": [wire.message_json(m) for m in messages[kept:]],
-            "tools": None if tools == self._tools else tools, "sampling": wire.effective(request, self._spec),
-            "max_tokens": request.max_tokens, **asked,
-        })
+        name = f"m{self._count:05d}"
+        if written:
+            self.emit(EventKind.MODEL_CALL, {
+                "call": name, "model": self._spec.name, "kept": kept,
+                "messages": [wire.message_json(m) for m in messages[kept:]],
+                "tools": None if tools == self._tools else tools, "sampling": wire.effective(request, self._spec),
+                "max_tokens": request.max_tokens, **({"asked": dict(request.asked)} if request.asked else {}),
+            })
         self._messages, self._tools = messages, tools
         return name
 
@@ -124,6 +128,13 @@ class _Entry:
 
     def sending(self, request: ModelRequest) -> None:
         self._call = self._log.intent(request)
+
+    def recalled(self, request: ModelRequest) -> None:
+        self._call = self._log.intent(request, written=False)
+
+    async def kept(self) -> None:
+        if self._log.kept is not None:
+            await self._log.kept()
 
     def failed(self, fault: ModelFault, again_in_s: float | None) -> None:
         then = "no further try" if again_in_s is None else f"trying again in {again_in_s:.1f} s"

@@ -16,22 +16,33 @@ from woodshed.model import Message, ModelSpec, ToolCall, printable, written_call
 
 SEED_BITS = 0x7FFFFFFF  # llama.cpp reads an unsigned 32-bit seed, vLLM a signed 64-bit one
 
+PASSED = ("temperature", "top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty",
+          "response_format", "reasoning_effort")
+"""What else a program may ask of the server (``ModelRequest.asked``), besides ``seed``, and with tools:"""
+_WITH_TOOLS = ("tool_choice", "parallel_tool_calls")
+
+
+def effective(request: ModelRequest, spec: ModelSpec) -> dict[str, Any]:
+    """What is asked of the sampler and the server: the agent's config, and what a program asked where it is silent."""
+    names = (*PASSED, *(_WITH_TOOLS if request.tools else ()))
+    asked = {name: request.asked[name] for name in names if request.asked.get(name) is not None}
+    if isinstance(seed := request.asked.get("seed"), int):
+        asked["seed"] = seed & SEED_BITS
+    return asked | spec.sampling.model_dump(mode="json", exclude_none=True)
+
 
 def body(request: ModelRequest, spec: ModelSpec, seed: int) -> dict[str, Any]:
-    """The JSON body of one call. ``spec.sampling.seed`` wins over ``seed``."""
-    sampling = spec.sampling
-    chosen = seed if sampling.seed is None else sampling.seed
+    """The JSON body of one call; ``seed`` where neither the agent's config nor the request names one."""
+    sampling = effective(request, spec)
     asked: dict[str, Any] = {
         "model": spec.name,
         "messages": [message_json(message) for message in request.messages],
-        "max_tokens": min(request.max_tokens or sampling.max_tokens, sampling.max_tokens),
-        "seed": chosen & SEED_BITS,
+        "max_tokens": min(request.max_tokens or sampling["max_tokens"], sampling["max_tokens"]),
+        "seed": sampling.get("seed", seed) & SEED_BITS,
         "stream": False,
     }
-    optional = {"temperature": sampling.temperature, "top_p": sampling.top_p, "top_k": sampling.top_k,
-                "min_p": sampling.min_p,
-                "stop": list(request.stop) or None, "tools": [tool_json(tool) for tool in request.tools] or None}
-    return asked | {key: value for key, value in optional.items() if value is not None}
+    optional = {"stop": list(request.stop) or None, "tools": [tool_json(tool) for tool in request.tools] or None}
+    return sampling | asked | {key: value for key, value in optional.items() if value is not None}
 
 
 def message_json(message: Message) -> dict[str, Any]:
