@@ -21,9 +21,6 @@ class EventKind(StrEnum):
     MODEL_RESULT = "model_result"  # {call, content, tool_calls, finish_reason, usage, seconds}
     TOOL_CALL = "tool_call"  # intent: {call, name, arguments}
     TOOL_RESULT = "tool_result"  # {call, content, exit_code, truncated, timed_out, seconds}
-    COMPACTION = "compaction"  # {turns, outputs, words, tokens_before, tokens_after, summary, goal}
-    STUCK = "stuck"  # {told, pattern, period, times, calls, text}
-    FINISH = "finish"  # {claim, admits, command, exit_code, shown, missing, edited, checks, passed, ended}
     COMPACTION = "compaction"  # {turns, outputs, words, tokens_before, tokens_after, summary}
     STUCK = "stuck"  # {told, pattern, period, times, calls, text}
     FINISH = "finish"  # {claim, admits, command, exit_code, shown, missing, edited, checks, passed, ended}
