@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from woodshed.errors import Cause, EnvironmentFault, ModelRateLimited, SandboxDied, WoodshedError, boundary
+from woodshed.errors import Cause, EnvironmentFault, ModelRateLimited, SandboxDied, WoodshedError
 from woodshed.harness.asuser import as_user
 from woodshed.interfaces import (
     Acting,
@@ -26,9 +25,12 @@ from woodshed.interfaces import (
 from woodshed.model import (
     Agent,
     ChangeSet,
+    Deadlines,
     EventKind,
     Invalid,
     Outcome,
+    SandboxPolicy,
+    StageDeadlines,
     StopReason,
     Task,
     Usage,
@@ -37,6 +39,7 @@ from woodshed.model import (
 )
 from woodshed.model.retry import Broken
 from woodshed.model.stepwise import combined, short_of
+from woodshed.stages import Ledger, Overrun, Stages, cut
 from woodshed.verify.live import begin_step, captured, ready
 from woodshed.verify.stepping import begins, unbegun
 
@@ -55,24 +58,35 @@ class Parts:
     """Acting and verifying take a slot; opening a sandbox does not, so that the next attempt's stands ready."""
     grader: Grader | None = None
     """Reward rules, where the run or the task has any."""
+    deadlines: Deadlines = field(default_factory=Deadlines)
 
 
 @dataclass(slots=True)
 class _Progress:
     """Facts that survive a fault: what the Outcome needs even when a stage broke."""
 
+    stages: Stages
+    sandbox: Ledger
+    """Of the agent's sandbox; the verifier's have their own."""
     stop: StopReason = StopReason.ERROR
     usage: Usage = field(default_factory=Usage)
-    stages_s: dict[str, float] = field(default_factory=dict)
-    broke_at: str | None = None
+    clearing: asyncio.Task[None] | None = None
 
     def outcome(self, verdict: Verdict, fault: WoodshedError | None = None) -> Outcome:
         """The facts, with what they came to."""
         broke = None
         if fault is not None and isinstance(verdict, Invalid):
             asked = fault.retry_after_s if isinstance(fault, ModelRateLimited) else None
-            broke = Broken(cause=verdict.cause, stage=self.broke_at, retryable=fault.retryable, asked_s=asked or 0.0)
-        return Outcome(verdict=verdict, stop=self.stop, usage=self.usage, stages_s=self.stages_s, broke=broke)
+            broke = Broken(cause=verdict.cause, stage=self.stages.broke_at, retryable=fault.retryable,
+                           asked_s=asked or 0.0)
+        return Outcome(verdict=verdict, stop=self.stop, usage=self.usage, stages_s=self.stages.seconds,
+                       used=self.stages.used, broke=broke)
+
+    def clear(self, sandbox: Sandbox) -> asyncio.Task[None]:
+        """The one closing of the agent's sandbox, which goes on whoever stops waiting for it."""
+        if self.clearing is None:
+            self.clearing = asyncio.create_task(sandbox.close())
+        return self.clearing
 
 
 async def run_attempt(task: Task, agent: Agent, parts: Parts, *, seed: int) -> Outcome:
@@ -80,9 +94,10 @@ async def run_attempt(task: Task, agent: Agent, parts: Parts, *, seed: int) -> O
 
     A fault of ours makes the verdict :class:`Invalid` with its cause. Whatever stopped the agent short of a fault
     (a limit, a refusal to finish), the work done so far is captured and verified. The agent's sandbox, in which nothing
-    runs any more, is cleared away while the verifier works in its own; both are gone when this returns.
+    runs any more, is cleared away while the verifier works in its own; both are gone when this returns. A stage that
+    is not over at its deadline is cut off: the acting is a limit like any other, everything else a fault of ours.
     """
-    progress, task = _Progress(), task.lent(os.environ)
+    progress, task = _Progress(Stages(parts.emit), Ledger(parts.engine)), task.lent(os.environ)
     broken: WoodshedError | None = None
     try:
         async with _opened(task, agent, parts, progress) as sandbox, parts.slots:
@@ -90,9 +105,8 @@ async def run_attempt(task: Task, agent: Agent, parts: Parts, *, seed: int) -> O
                 verdict = await _stepwise(task, agent, sandbox, parts, seed, progress)
             else:
                 changes = await _act(task, agent, sandbox, parts, seed, progress)
-                clearing = asyncio.create_task(sandbox.close())
+                progress.clear(sandbox)
                 verdict = await _verify(task, changes, parts, progress)
-                await clearing
     except WoodshedError as fault:
         verdict, broken = _invalid(fault, parts.emit), fault
     parts.emit(EventKind.VERDICT, verdict.to_json())
@@ -101,7 +115,8 @@ async def run_attempt(task: Task, agent: Agent, parts: Parts, *, seed: int) -> O
 
 async def judge_end_state(task: Task, changes: ChangeSet, parts: Parts) -> Outcome:
     """The Outcome of an end state that nobody acted: ``changes`` are judged as captured ones are. Raises as little."""
-    progress, task = _Progress(stop=StopReason.FINISHED), task.lent(os.environ)
+    progress = _Progress(Stages(parts.emit), Ledger(parts.engine), stop=StopReason.FINISHED)
+    task = task.lent(os.environ)
     broken: WoodshedError | None = None
     parts.emit(EventKind.CHANGES, changes.to_json())
     try:
@@ -116,26 +131,32 @@ async def judge_end_state(task: Task, changes: ChangeSet, parts: Parts) -> Outco
 async def _act(
     task: Task, agent: Agent, sandbox: Sandbox, parts: Parts, seed: int, progress: _Progress
 ) -> ChangeSet:
+    within = parts.deadlines.of(task)
     wall_s = agent.wall_within(task.agent_timeout_s, task.environment.limits)
     acting = Acting(
         task=task, agent=agent, sandbox=as_user(sandbox, task.environment.user), model=parts.model, emit=parts.emit,
-        seed=seed, deadline_s=wall_s, blobs=parts.blobs,
+        seed=seed, deadline_s=wall_s if within.act_s is None else min(wall_s, within.act_s),
     )
-    with _stage("act", parts.emit, progress), boundary(Cause.HARNESS, f"harness {agent.harness}", usage=True):
-        try:
-            async with asyncio.timeout(wall_s) as wall:
-                progress.stop = await parts.harness.act(acting)
-        except TimeoutError:
-            if not wall.expired():  # the harness's own, from something it did not mean to wait for
-                raise
-            progress.stop = StopReason.WALL
-        finally:
-            progress.usage = progress.usage.plus(acting.usage)
+    try:
+        progress.stop = await progress.stages.run(
+            "act", _acted(parts.harness, acting), owner=Cause.HARNESS, doing=f"harness {agent.harness}", within_s=None,
+            ledger=progress.sandbox)
+    finally:
+        progress.usage = progress.usage.plus(acting.usage)
     parts.emit(EventKind.STATE, {"state": "acted", "stop": progress.stop.value})
-    with _stage("capture", parts.emit, progress), boundary(Cause.ENVIRONMENT, "capturing changes", usage=True):
-        changes = await captured(task, sandbox, parts.blobs)
+    changes = await progress.stages.run(
+        "capture", captured(task, sandbox, parts.blobs), owner=Cause.ENVIRONMENT, doing="capturing changes",
+        within_s=within.capture_s, ledger=progress.sandbox)
     parts.emit(EventKind.CHANGES, changes.to_json())
     return changes
+
+
+async def _acted(harness: Harness, acting: Acting) -> StopReason:
+    """Why the harness stopped. Its time is a limit like any other: what it did until then is verified."""
+    try:
+        return await cut(harness.act(acting), acting.deadline_s)
+    except Overrun:
+        return StopReason.WALL
 
 
 async def _stepwise(
@@ -146,8 +167,10 @@ async def _stepwise(
     for index, step in enumerate(task.steps):
         parts.emit(EventKind.STATE, {"state": "step", "step": step.name})
         try:
-            with _stage("prepare", parts.emit, progress), boundary(Cause.ENVIRONMENT, f"beginning {step.name}"):
-                await begin_step(sandbox, step, task.environment, first=not index)
+            await progress.stages.run(
+                "prepare", begin_step(sandbox, step, task.environment, first=not index), owner=Cause.ENVIRONMENT,
+                doing=f"beginning {step.name}", within_s=parts.deadlines.of(task.at(index)).prepare_s,
+                ledger=progress.sandbox)
         except EnvironmentFault as fault:
             if not index or isinstance(fault, SandboxDied) or not await begins(task, index, parts.engine):
                 raise
@@ -168,45 +191,55 @@ async def _stepwise(
 @asynccontextmanager
 async def _opened(task: Task, agent: Agent, parts: Parts, progress: _Progress) -> AsyncIterator[Sandbox]:
     policy = agent.policy_within(task.environment.limits, task.network)
-    with _stage("prepare", parts.emit, progress), boundary(Cause.ENVIRONMENT, "opening the sandbox", usage=True):
-        sandbox = await parts.engine.create(task.environment, policy)
-        try:
-            await ready(sandbox, task.environment)
-        except BaseException:
-            await sandbox.close()
-            raise
+    within = parts.deadlines.of(task)
+    sandbox = await progress.stages.run(
+        "prepare", _open(task, policy, progress.sandbox), owner=Cause.ENVIRONMENT, doing="opening the sandbox",
+        within_s=within.prepare_s, ledger=progress.sandbox)
     if isinstance(sandbox, Governed):
         sandbox.on_decision(lambda decision: parts.emit(EventKind.POLICY, decision))
     try:
         yield sandbox
     finally:
-        with _stage("close", parts.emit, progress), boundary(Cause.ENVIRONMENT, "closing the sandbox", usage=True):
-            await sandbox.close()
+        await _close(sandbox, within, parts.emit, progress)
+
+
+async def _open(task: Task, policy: SandboxPolicy, sandboxes: Ledger) -> Sandbox:
+    sandbox = await sandboxes.create(task.environment, policy)
+    try:
+        await ready(sandbox, task.environment)
+    except BaseException:
+        await sandbox.close()
+        raise
+    return sandbox
+
+
+async def _close(sandbox: Sandbox, within: StageDeadlines, emit: Emit, progress: _Progress) -> None:
+    """Whatever happened, and whatever becomes of it: the verdict is about the work, which was captured before.
+
+    So an agent cannot make its own attempt invalid by what it leaves behind. What hangs is the janitor's.
+    """
+    async def gone() -> None:
+        await asyncio.shield(progress.clear(sandbox))
+
+    broke_at = progress.stages.broke_at
+    try:
+        await progress.stages.run("close", gone(), owner=Cause.ENVIRONMENT, doing="closing the sandbox",
+                                  within_s=within.close_s, ledger=progress.sandbox)
+    except EnvironmentFault as fault:
+        progress.stages.broke_at = broke_at
+        emit(EventKind.NOTE, {"text": f"{fault}; what is left of it is removed later"})
 
 
 async def _verify(task: Task, changes: ChangeSet, parts: Parts, progress: _Progress) -> Verdict:
-    with _stage("verify", parts.emit, progress), boundary(Cause.VERIFIER, "verifying", usage=True):
-        verdict = await parts.verifier.verify(task, changes, parts.blobs, parts.engine, parts.emit)
+    within, sandboxes = parts.deadlines.of(task), Ledger(parts.engine)
+    verdict = await progress.stages.run(
+        "verify", parts.verifier.verify(task, changes, parts.blobs, sandboxes.engine, parts.emit),
+        owner=Cause.VERIFIER, doing="verifying", within_s=within.verify_s, ledger=sandboxes)
     if parts.grader is None:
         return verdict
-    with _stage("grade", parts.emit, progress), boundary(Cause.VERIFIER, "applying reward rules", usage=True):
-        return await parts.grader.grade(task, changes, verdict)
-
-
-@contextmanager
-def _stage(name: str, emit: Emit, progress: _Progress) -> Iterator[None]:
-    """Times a stage. ``cpu_s`` is this process's own: of one attempt only where attempts run one at a time."""
-    started, cpu = time.perf_counter(), time.process_time()
-    try:
-        yield
-    except WoodshedError:
-        progress.broke_at = progress.broke_at or name
-        raise
-    finally:
-        seconds = time.perf_counter() - started
-        progress.stages_s[name] = progress.stages_s.get(name, 0.0) + seconds
-        spent = time.process_time() - cpu
-        emit(EventKind.STAGE, {"stage": name, "seconds": round(seconds, 6), "cpu_s": round(spent, 6)})
+    return await progress.stages.run(
+        "grade", parts.grader.grade(task, changes, verdict), owner=Cause.VERIFIER, doing="applying reward rules",
+        within_s=within.grade_s)
 
 
 def _invalid(fault: WoodshedError, emit: Emit) -> Invalid:
