@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from woodshed.errors import Cause
-from woodshed.measure.simulation import Node, Sample, forecast, order_of, simulate
+from woodshed.measure.simulation import Failures, Limits, Node, Sample, forecast, order_of, simulate
 from woodshed.model.retry import Broken, RetryRule, RetryRules
 
 DURATIONS = st.lists(st.floats(0.01, 100), min_size=1, max_size=30)
@@ -44,7 +44,7 @@ def test_the_same_seed_tells_the_same(durations: list[float], seed: int) -> None
 @given(st.integers(1, 20), st.integers(1, 8), st.integers(1, 8))
 def test_an_endpoint_serves_so_many_at_once(count: int, slots: int, places: int) -> None:
     """Equal attempts go through the narrower of slots and places in rounds; who waits keeps its slot."""
-    done = simulate(["t"] * count, {"t": [Sample(2.0, model_s=2.0)]}, [Node(slots)], places=places)
+    done = simulate(["t"] * count, {"t": [Sample(2.0, model_s=2.0)]}, [Node(slots)], limits=Limits(places=places))
     assert math.isclose(done.makespan_s, 2.0 * math.ceil(count / min(slots, places)))
     assert (done.waited_s > 0) == (min(slots, count) > places)
 
@@ -79,7 +79,7 @@ def test_the_forecast_names_what_a_run_waits_for() -> None:
     assert forecast(["t"] * 100, samples, [Node(10)], rounds=2).bottleneck == "slots"
     assert forecast(["t"] * 100, samples, [Node(100, cores=4)], rounds=2).bottleneck == "processors"
     asking = {"t": [Sample(10.0, model_s=9.0)]}
-    assert forecast(["t"] * 100, asking, [Node(100)], places=5, rounds=2).bottleneck == "endpoint"
+    assert forecast(["t"] * 100, asking, [Node(100)], limits=Limits(places=5), rounds=2).bottleneck == "endpoint"
     few = forecast(["t"] * 3, samples, [Node(100)], rounds=2)
     assert few.bottleneck == "the longest attempts"
     assert (few.makespan_p50_s, few.executions, few.retries) == (10.0, 3.0, 0.0)
@@ -95,3 +95,42 @@ def test_what_is_not_recorded_cannot_be_told() -> None:
         simulate(["a", "b"], {"a": [Sample(1.0)]}, [Node(1)])
     with pytest.raises(ValueError, match="no slot"):
         simulate(["a"], {"a": [Sample(1.0)]}, [Node(0)])
+
+
+@given(st.integers(1, 30), st.integers(1, 4), st.floats(0.1, 5))
+def test_beginnings_are_apart(count: int, slots: int, apart_s: float) -> None:
+    """However many slots there are, attempts begin no faster than the queue hands them out, or the rate allows."""
+    for limits in (Limits(apart_s=apart_s), Limits(per_minute=60 / apart_s)):
+        done = simulate(["t"] * count, {"t": [Sample(0.001)]}, [Node(1) for _ in range(slots)], limits=limits)
+        assert done.makespan_s >= count * apart_s - 1e-6
+        assert done.makespan_s <= count * apart_s + 0.001 * count + 1e-6
+
+
+@given(st.integers(1, 40), st.integers(1, 4), st.floats(5, 500), st.integers(0, 2**16))
+def test_nodes_that_fail_lose_time_and_no_attempt(count: int, nodes: int, mean_s: float, seed: int) -> None:
+    """Every attempt is done in the end; what was lost is counted in what was used, and nothing is lost without them."""
+    world = ["t"] * count, {"t": [Sample(1.0), Sample(3.0, model_s=1.0)]}, [Node(2) for _ in range(nodes)]
+    done = simulate(*world, limits=Limits(places=3), failures=Failures(mean_s, repair_s=5.0), seed=seed)
+    assert done.executions >= count
+    assert (done.lost_s > 0) <= (done.failures > 0)
+    assert done.busy_s - done.lost_s >= count - 1e-6
+    assert done.makespan_s >= done.main_s
+    calm = simulate(*world, limits=Limits(places=3), seed=seed)
+    assert (calm.executions, calm.lost_s, calm.failures, calm.alone) == (count, 0.0, 0, 0)
+
+
+def test_what_is_lost_twice_runs_alone() -> None:
+    """Attempts longer than nodes live end one after the other, outside of the nodes."""
+    done = simulate(["t"] * 4, {"t": [Sample(100.0)]}, [Node(4)], failures=Failures(10.0, repair_s=1.0, noticed_s=1.0))
+    assert done.alone == 4
+    assert done.makespan_s >= 400.0
+    told = forecast(["t"] * 4, {"t": [Sample(100.0)]}, [Node(4)], failures=Failures(10.0, repair_s=1.0), rounds=3)
+    assert told.bottleneck == "alone"
+    assert told.lost_share > 0
+    assert told.added_by_retries_s >= 300.0
+
+
+def test_a_place_is_free_once_the_model_has_answered() -> None:
+    """Of attempts that ask for a second and verify for one, two at once keep one place busy."""
+    done = simulate(["t"] * 10, {"t": [Sample(2.0, model_s=1.0)]}, [Node(2)], limits=Limits(places=1))
+    assert math.isclose(done.makespan_s, 11.0)

@@ -19,7 +19,7 @@ from woodshed.cli.output import emit_json, err, fail
 from woodshed.errors import UsageError, WoodshedError
 
 _COMMANDS = {"run": "run", "show": "show", "trace": "show", "regrade": "regrade", "export": "export",
-             "doctor": "doctor", "worker": "worker"}
+             "doctor": "doctor", "worker": "worker", "plan": "plan"}
 """Each command and the module here whose function of that name it is."""
 _GROUPS = {
     "tasks": "Import and list tasks.",

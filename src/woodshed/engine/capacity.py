@@ -97,16 +97,21 @@ def _pressure(host: Host) -> str | None:
     return None
 
 
+def cores() -> int:
+    """Processors that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
 def measure(folder: Path, *, proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")) -> Host:
     """What is free now; ``folder`` is where sandboxes write. What the kernel does not tell is None, or unbounded."""
-    cores = len(os.sched_getaffinity(0))
+    count = cores()
     cpu = _some(proc / "pressure/cpu")
     if cpu is None:
         with suppress(OSError):
-            cpu = max(0.0, min(100.0, 100.0 * (os.getloadavg()[0] / cores - 1.0)))
+            cpu = max(0.0, min(100.0, 100.0 * (os.getloadavg()[0] / count - 1.0)))
     return Host(
         memory_mb=min(_available(proc / "meminfo"), *_group_free(proc, groups), _UNSET) >> 20,
-        disk_mb=shutil.disk_usage(folder).free >> 20, cores=cores,
+        disk_mb=shutil.disk_usage(folder).free >> 20, cores=count,
         cpu=cpu, memory=_some(proc / "pressure/memory"), io=_some(proc / "pressure/io"),
     )
 

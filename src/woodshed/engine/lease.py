@@ -97,6 +97,11 @@ def owner(home: Path, executor: str) -> Owner | None:
     return Owner(executor)
 
 
+def of_this_home(home: Path, executor: str) -> bool:
+    """Whether the process lived in this home: one of another may have had another machine."""
+    return executor.startswith(f"{_home_id(home)}-")
+
+
 def claim(store: Store, run_id: str, lease: Lease, home: Path) -> Run:
     """The run, owned by this process from now on; its lost executions are marked. ``last`` names the newest run.
 
