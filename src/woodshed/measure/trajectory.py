@@ -22,6 +22,8 @@ class _Draft:
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     asked: bool = False
+    seq: int = 0
+    call_seqs: list[int] = field(default_factory=list)
 
     def step(self, index: int) -> Step:
         """The step; a call without a result is one that was cut off, and says so."""
@@ -41,33 +43,44 @@ def from_events(events: Sequence[Event], *, task: str, agent: str, model: str | 
     if len(owners) != 1:
         raise ValueError(f"events of one execution are needed, not of {len(owners)}")
     [(attempt, execution)] = owners
-    drafts: list[_Draft] = []
-    for event in sorted(events, key=lambda event: event.seq):
-        if event.kind not in _OF_CALLS or "call" in event.data:  # else: too large to be kept, its size alone is told
-            _read(event.kind, event.data, drafts)
-    steps = tuple(draft.step(index) for index, draft in enumerate(drafts))
+    steps = tuple(draft.step(index) for index, draft in enumerate(_drafts(events)))
     return Trajectory(attempt=attempt, execution=execution, task=task, agent=agent, model=model, steps=steps)
 
 
-def _read(kind: EventKind, data: dict[str, Any], drafts: list[_Draft]) -> None:
+def seqs(events: Sequence[Event]) -> list[tuple[int, tuple[int, ...]]]:
+    """For each step of :func:`from_events` the ``seq`` of the event that began it, and those of its calls."""
+    return [(draft.seq, tuple(draft.call_seqs)) for draft in _drafts(events)]
+
+
+def _drafts(events: Sequence[Event]) -> list[_Draft]:
+    drafts: list[_Draft] = []
+    for event in sorted(events, key=lambda event: event.seq):
+        if event.kind not in _OF_CALLS or "call" in event.data:  # else: too large to be kept, its size alone is told
+            _read(event.kind, event.data, drafts, event.seq)
+    return drafts
+
+
+def _read(kind: EventKind, data: dict[str, Any], drafts: list[_Draft], seq: int) -> None:
     if kind is EventKind.MESSAGE:
         source = str(data.get("role", "user"))
-        drafts.append(_Draft(source if source in ("system", "user") else "user", str(data.get("content", ""))))
+        drafts.append(_Draft(source if source in ("system", "user") else "user", str(data.get("content", "")), seq=seq))
     elif kind is EventKind.MODEL_RESULT:
         usage = data.get("usage") or {}
         drafts.append(_Draft("agent", str(data.get("content", "")), prompt_tokens=usage.get("prompt_tokens"),
-                             completion_tokens=usage.get("completion_tokens"), asked=True))
+                             completion_tokens=usage.get("completion_tokens"), asked=True, seq=seq))
     elif kind is EventKind.TOOL_CALL:
         if not drafts or not drafts[-1].asked:
-            drafts.append(_Draft("agent"))
+            drafts.append(_Draft("agent", seq=seq))
         call = ToolCall(id=str(data["call"]), name=str(data.get("name", "")), arguments=data.get("arguments") or {},
                         raw=data.get("raw"), error=data.get("error"))
         drafts[-1].calls.append(call)
+        drafts[-1].call_seqs.append(seq)
         drafts[-1].observations[call.id] = None
     elif kind is EventKind.TOOL_RESULT:
         _answer(Observation(
             call=str(data["call"]), content=str(data.get("content", "")), exit_code=data.get("exit_code"),
-            truncated=bool(data.get("truncated")), timed_out=bool(data.get("timed_out"))), reversed(drafts))
+            truncated=bool(data.get("truncated")), timed_out=bool(data.get("timed_out")),
+            interrupted=bool(data.get("interrupted"))), reversed(drafts))
 
 
 def _answer(seen: Observation, drafts: Iterable[_Draft]) -> None:
