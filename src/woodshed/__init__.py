@@ -14,7 +14,7 @@ Sandboxes alone, from asynchronous code: ``async with woodshed.engine() as engin
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -54,6 +54,7 @@ __all__ = [
     "WoodshedError",
     "engine",
     "find_tasks",
+    "groups",
     "run",
 ]
 
@@ -110,3 +111,27 @@ def run(
         )
         finished = asyncio.run(runs.start(place, spec, found, lambda tally: None))
         return report.summary(place, finished)
+
+
+def groups(
+    run: str, consumer: str = "python", *, lease_s: float = 600.0, home: Path | None = None
+) -> Iterator[dict[str, Any]]:
+    """The groups of a run (all attempts of a task by an agent) as they complete; ends when none will any more.
+
+    Each is a row as ``woodshed groups --json`` has it, with its ``rewards``; several consumers share them. Asking for
+    the next one acknowledges the one before; who does not ask within ``lease_s`` leaves it to another. Blocks; not for
+    use inside a running event loop. ``home`` as in :func:`run`. Raises UsageError for a run that there is not.
+    """
+    import asyncio
+
+    from woodshed.services import groups as service
+    from woodshed.services.home import opened
+
+    with opened(home) as place:
+        over = False
+        while not over:
+            found = asyncio.run(service.next_group(place, run, consumer, lease_s=lease_s))
+            for one in found.groups:
+                yield one.told()
+                service.ack(place, one.group)
+            over = found.over

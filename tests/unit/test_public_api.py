@@ -15,7 +15,8 @@ ROOT = Path(__file__).parents[2]
 
 NAMES = [
     "Agent", "AgentLimits", "Cause", "EnvironmentSpec", "Invalid", "Limits", "ModelSpec", "Sampling", "Sandbox",
-    "SandboxEngine", "SandboxPolicy", "Task", "UsageError", "Valid", "WoodshedError", "engine", "find_tasks", "run",
+    "SandboxEngine", "SandboxPolicy", "Task", "UsageError", "Valid", "WoodshedError", "engine", "find_tasks",
+    "groups", "run",
 ]  # fmt: skip
 
 

@@ -87,13 +87,13 @@ def test_a_higher_priority_goes_first_and_projects_share_evenly(shared: Store) -
 def test_bounds_hold_for_runs_projects_and_endpoints(shared: Store) -> None:
     """No more at once than a run, its project or its endpoint allows, whatever workers offer; bounds can be lifted."""
     run = submit(shared, 9, slots=4, project="p", endpoint="http://model")
-    shared.queue.limit("endpoint:http://model", slots=3)
-    shared.queue.limit("project:p", slots=2)
+    shared.limits.set("endpoint:http://model", slots=3)
+    shared.limits.set("project:p", slots=2)
     first = claimed(shared, "one")
     assert len(first) == 2
-    shared.queue.limit("project:p")
+    shared.limits.set("project:p")
     assert len(claimed(shared, "two")) == 1
-    shared.queue.limit("endpoint:http://model")
+    shared.limits.set("endpoint:http://model")
     assert len(claimed(shared, "two")) == 1
     assert claimed(shared, "two") == []
     shared.queue.done(first[0])
@@ -104,10 +104,10 @@ def test_bounds_hold_for_runs_projects_and_endpoints(shared: Store) -> None:
 def test_a_rate_lets_so_many_begin_a_minute(shared: Store) -> None:
     """With 60 a minute one begins in the first second; what is held does not begin though its bucket has filled."""
     submit(shared, 20, endpoint="e")
-    shared.queue.limit("endpoint:e", per_minute=60)
+    shared.limits.set("endpoint:e", per_minute=60)
     assert len(claimed(shared, "one")) == 1
     assert claimed(shared, "one") == []
-    shared.queue.hold("endpoint:e", 3600)
+    shared.limits.hold("endpoint:e", 3600)
     time.sleep(1.05)
     assert claimed(shared, "one") == []  # its bucket has filled, but it is held
 
@@ -115,7 +115,7 @@ def test_a_rate_lets_so_many_begin_a_minute(shared: Store) -> None:
 def test_an_endpoint_that_asks_for_patience_gets_it(shared: Store) -> None:
     """Held for a while nothing of it begins, what loads other endpoints does, and then it goes on."""
     held, other = submit(shared, 2, endpoint="e"), submit(shared, 1, endpoint="f")
-    shared.queue.hold("endpoint:e", 0.4)
+    shared.limits.hold("endpoint:e", 0.4)
     assert claimed(shared, "one") == [attempt_id(other, 1)]
     time.sleep(0.45)
     assert claimed(shared, "one") == [attempt_id(held, 1), attempt_id(held, 2)]
@@ -234,3 +234,33 @@ def test_a_pool_takes_its_own_runs_alone(shared: Store) -> None:
             connection.execute(sa.delete(workers).where(workers.c.executor == "dies"))
     assert (shared.queue.suspected("gpu"), shared.queue.suspected()) == (True, False)
     assert claimed(shared, "one", lane=Lane.QUARANTINE) == []
+
+
+def test_new_bounds_leave_a_hold_and_a_longer_hold_a_shorter_one(shared: Store) -> None:
+    """What an endpoint asked for is neither lifted nor shortened by what is said of its bounds, or another 429."""
+    submit(shared, 2, endpoint="e", project="p")
+    shared.limits.hold("endpoint:e", 3600)
+    shared.limits.set("endpoint:e", slots=1)
+    shared.limits.hold("endpoint:e", 0.0)
+    shared.limits.set("project:p", per_minute=30)
+    assert claimed(shared, "one") == []
+    held, rated = shared.limits.all()
+    assert (held.scope, held.slots, held.busy) == ("endpoint:e", 1, 0)
+    assert held.held_s is not None
+    assert held.held_s > 3000
+    assert (rated.scope, rated.per_minute, rated.held_s) == ("project:p", 30, None)
+    shared.limits.set("project:p")
+    assert [one.scope for one in shared.limits.all()] == ["endpoint:e"]
+
+
+def test_an_endpoint_may_be_held_by_many_at_once(shared: Store) -> None:
+    """Workers that are told to wait in the same moment do not fail by it, and the longest wait stands."""
+    waits = [10.0, 3600.0, 20.0, 30.0]
+    threads = [threading.Thread(target=shared.limits.hold, args=("endpoint:e", wait)) for wait in waits]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    [held] = shared.limits.all()
+    assert held.held_s is not None
+    assert held.held_s > 3000

@@ -19,11 +19,12 @@ from woodshed.cli.output import emit_json, err, fail
 from woodshed.errors import UsageError, WoodshedError
 
 _COMMANDS = {"run": "run", "show": "show", "trace": "show", "regrade": "regrade", "export": "export",
-             "doctor": "doctor", "worker": "worker", "plan": "plan"}
+             "doctor": "doctor", "worker": "worker", "groups": "groups", "plan": "plan"}
 """Each command and the module here whose function of that name it is."""
 _GROUPS = {
     "tasks": "Import and list tasks.",
     "runs": "Runs that workers execute: pause, open, cancel.",
+    "limits": "How much of a project or an endpoint is at work.",
     "sandbox": "A sandbox by hand.",
     "image": "Images of containers: pull, build, list.",
     "model": "Local open-weight models.",

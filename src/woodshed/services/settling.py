@@ -136,7 +136,7 @@ class Settling:
             return
         model = next(agent for agent in live.run.spec.agents if agent.name == attempt.agent).model
         if model is not None:
-            await whole(self._queue.hold, f"endpoint:{model.base_url}", broke.asked_s)
+            await whole(self._home.store.limits.hold, f"endpoint:{model.base_url}", broke.asked_s)
 
     async def _watch(self, live: Live, outcome: Outcome) -> None:
         """Pause the run when most of what its workers do breaks."""

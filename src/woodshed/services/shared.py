@@ -13,8 +13,8 @@ from woodshed.model.event import now
 from woodshed.services.home import Home
 from woodshed.services.runs import planned
 from woodshed.store.ids import new_run_id
+from woodshed.store.limits import Limit
 from woodshed.store.queue import Submission, SubmissionState
-
 
 _POOL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", re.ASCII)
 
@@ -54,3 +54,18 @@ def turn(home: Home, name: str, state: SubmissionState, reason: str | None = Non
     run = home.store.run(name)
     home.store.queue.turn(run.id, state, reason)
     return home.store.run(run.id)
+
+
+def limit(home: Home, scope: str, *, slots: int | None = None, per_minute: float | None = None) -> Limit:
+    """What bounds ``project:NAME`` or ``endpoint:URL`` from now on: so many at work at once, so many begun a minute.
+
+    With neither, what stands is lifted. Raises UsageError for a scope that is none.
+    """
+    kind, _, name = scope.partition(":")
+    if kind not in ("project", "endpoint") or not name:
+        raise UsageError(f"{scope!r} is nothing that can be bounded", field="scope",
+                         remedy="Say project:NAME, or endpoint:URL as the agent's model has it.")
+    if kind == "endpoint":
+        scope = f"endpoint:{name.rstrip('/')}"
+    home.store.limits.set(scope, slots=slots, per_minute=per_minute)
+    return next((one for one in home.store.limits.all() if one.scope == scope), Limit(scope=scope))

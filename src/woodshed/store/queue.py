@@ -11,7 +11,6 @@ Heartbeats are told by a clock that nobody sets (:mod:`woodshed.store.clock`). D
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
@@ -23,12 +22,12 @@ import sqlalchemy as sa
 from woodshed.errors import UsageError
 from woodshed.model import Attempt, AttemptState, Record, RunState
 from woodshed.model.event import now
-from woodshed.store import clock
+from woodshed.store import clock, limits
 from woodshed.store.sharing import Waiting, share_out
-from woodshed.store.tables import attempts, executions, limits, queued, runs, submissions, workers
+from woodshed.store.tables import attempts, executions, queued, runs, submissions, workers
 from woodshed.store.text import stamp
 
-_CLAIM_LOCK, _REAP_LOCK = 0x77636C6D, 0x77726170  # "wclm", "wrap": PostgreSQL's advisory locks
+_REAP_LOCK = 0x77726170  # "wrap": the key of PostgreSQL's advisory lock around reaping
 _SUSPECT = 2
 """An attempt that was running at so many deaths of a worker goes into quarantine."""
 
@@ -118,7 +117,7 @@ class Queue:
         maps an agent to what it loads.
         """
         with self._write("submitting the run") as connection:
-            self._alone(connection, _CLAIM_LOCK)
+            limits.alone(connection)
             if (holder := _holder(connection, submission)) is not None:
                 return holder
             create(connection)
@@ -157,7 +156,7 @@ class Queue:
                   .where(sa.or_(submissions.c.state.not_in(over), submissions.c.state == state.value))
                   .values(state=state.value, reason=reason))
         with self._write("changing a submission") as connection:
-            self._alone(connection, _CLAIM_LOCK)
+            limits.alone(connection)
             if connection.execute(change).rowcount:
                 if state is SubmissionState.CANCELLED:
                     connection.execute(sa.delete(queued).where(queued.c.run == run_id, queued.c.worker.is_(None)))
@@ -166,25 +165,6 @@ class Queue:
             there = connection.execute(sa.select(submissions.c.state).where(submissions.c.run == run_id)).scalar()
         said = f"{run_id} is {there}" if there else f"{run_id} is not shared between workers"
         raise UsageError(said, field="run", remedy="'woodshed show' lists the runs and how they stand.")
-
-    def limit(self, scope: str, *, slots: int | None = None, per_minute: float | None = None) -> None:
-        """Bound ``project:NAME`` or ``endpoint:URL``: so many at once, so many begun a minute. Neither lifts it."""
-        with self._write("setting a limit") as connection:
-            connection.execute(sa.delete(limits).where(limits.c.scope == scope))
-            if slots is not None or per_minute is not None:
-                connection.execute(sa.insert(limits), {
-                    "scope": scope, "slots": slots, "per_minute": per_minute,
-                    "tokens": 1.0 if per_minute else 0.0, "filled": clock.seconds(connection),
-                })
-
-    def hold(self, scope: str, seconds: float) -> None:
-        """Nothing of ``scope`` begins for so long: an endpoint asked for patience (Retry-After). Keeps its bounds."""
-        with self._write("holding a queue") as connection:
-            until = clock.seconds(connection) + seconds
-            held = sa.update(limits).where(limits.c.scope == scope)
-            if not connection.execute(held.values(held_until=until)).rowcount:
-                connection.execute(sa.insert(limits), {"scope": scope, "tokens": 0.0, "filled": 0.0,
-                                                       "held_until": until})
 
     # -- taking --------------------------------------------------------------------------------------------------------
 
@@ -196,7 +176,7 @@ class Queue:
         if wanted <= 0:
             return []
         with self._write("claiming attempts") as connection:
-            self._alone(connection, _CLAIM_LOCK)
+            limits.alone(connection)
             me = sa.select(workers.c.pool).where(workers.c.executor == executor, workers.c.state == "working")
             if (pool := connection.execute(me).scalar()) is None:
                 return []
@@ -230,50 +210,15 @@ class Queue:
                       submissions.c.slots, queued.c.endpoint)
         )
         groups = [Waiting(**row) for row in connection.execute(query).mappings()]
-        room = self._room(connection, groups)
+        room = limits.room(connection, groups)
         chosen = share_out(groups, wanted, room)
         taken: list[str] = []
         for (run, endpoint), count in chosen.items():
             rows = (sa.select(queued.c.attempt).where(free, queued.c.run == run, queued.c.endpoint == endpoint)
                     .order_by(queued.c.number).limit(count))
             taken += connection.execute(rows).scalars()
-        self._spend(connection, chosen, groups)
+        limits.spend(connection, chosen, groups)
         return taken
-
-    def _room(self, connection: sa.Connection, groups: Sequence[Waiting]) -> dict[str, int]:
-        """How many more may begin, by scope; a scope without bounds is absent."""
-        at = clock.seconds(connection)
-        busy: Counter[str] = Counter()
-        running = sa.select(queued.c.run, queued.c.project, queued.c.endpoint, sa.func.count().label("many"))
-        for row in connection.execute(
-            running.where(queued.c.worker.is_not(None)).group_by(queued.c.run, queued.c.project, queued.c.endpoint)
-        ):
-            for scope in (f"run:{row.run}", f"project:{row.project}", f"endpoint:{row.endpoint}"):
-                busy[scope] += row.many
-        room = {f"run:{group.run}": group.slots - busy[f"run:{group.run}"] for group in groups
-                if group.slots is not None}
-        for row in connection.execute(sa.select(limits)):
-            bounds = [] if row.slots is None else [row.slots - busy[row.scope]]
-            if row.per_minute is not None:
-                bounds.append(int(_tokens(row, at)))
-            if row.held_until is not None and row.held_until > at:
-                bounds.append(0)
-            if bounds:
-                room[row.scope] = max(0, min(bounds))
-        return room
-
-    def _spend(
-        self, connection: sa.Connection, chosen: Mapping[tuple[str, str], int], groups: Sequence[Waiting]
-    ) -> None:
-        at = clock.seconds(connection)
-        begun: Counter[str] = Counter()
-        projects = {group.run: group.project for group in groups}
-        for (run, endpoint), count in chosen.items():
-            begun[f"project:{projects[run]}"] += count
-            begun[f"endpoint:{endpoint}"] += count
-        for row in connection.execute(sa.select(limits).where(limits.c.per_minute.is_not(None))).all():
-            connection.execute(sa.update(limits).where(limits.c.scope == row.scope)
-                               .values(tokens=_tokens(row, at) - begun[row.scope], filled=at))
 
     def done(self, attempt_id: str) -> None:
         """The attempt has its result: nothing of it waits any more. Idempotent."""
@@ -433,12 +378,6 @@ class Queue:
             delayed, waiting, running, held = connection.execute(query).one()
         return Depth(ready=waiting - delayed, delayed=delayed, running=running, quarantined=held)
 
-    # -- clocks and locks ----------------------------------------------------------------------------------------------
-
-    def _alone(self, connection: sa.Connection, lock: int) -> None:
-        if self._server:
-            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(lock)))
-
 
 def _standing(run_id: str, state: SubmissionState, reason: str | None) -> sa.Update:
     """Where a run stands whose submission is turned."""
@@ -461,12 +400,6 @@ def _holder(connection: sa.Connection, submission: Submission) -> str | None:
         return None
     return connection.execute(sa.select(submissions.c.run).where(
         submissions.c.project == submission.project, submissions.c.key == submission.key)).scalar()
-
-
-def _tokens(row: Any, at: float) -> float:
-    """What a bucket holds now: it fills with the rate, and never beyond one second's worth, or one."""
-    rate = row.per_minute / 60.0
-    return float(min(max(1.0, rate), row.tokens + max(0.0, at - row.filled) * rate))
 
 
 def _attempt(row: Mapping[Any, Any]) -> Attempt:

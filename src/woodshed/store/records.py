@@ -22,6 +22,7 @@ from woodshed.model.event import now
 from woodshed.model.grade import Regrade, Regraded
 from woodshed.store import groups
 from woodshed.store.groups import Groups
+from woodshed.store.limits import Limits
 from woodshed.store.opening import READS, faults, open_engine
 from woodshed.store.queue import Queue, Submission
 from woodshed.store.tables import attempts, events, executions, regraded, regrades, runs
@@ -68,6 +69,11 @@ class Store:
     def queue(self) -> Queue:
         """The attempts of shared runs, and the workers that take them."""
         return Queue(self._engine, self._write, self._read)
+
+    @property
+    def limits(self) -> Limits:
+        """What bounds how much of a project or an endpoint is at work, or begins."""
+        return Limits(self._write, self._read)
 
     @property
     def groups(self) -> Groups:
@@ -276,6 +282,8 @@ class Store:
         """
         if facts:
             with self._write("appending events") as connection:
+                if newest is not None and connection.execute(_NEWEST, {"this": newest[0]}).scalar() != newest[1]:
+                    raise Cancelled(f"a newer execution of {newest[0]} has begun")
                 _append(connection, facts)
 
     def events(self, attempt_id: str, execution: int | None = None) -> list[Event]:
@@ -288,8 +296,6 @@ class Store:
 
     # regrades
 
-                if newest is not None and connection.execute(_NEWEST, {"this": newest[0]}).scalar() != newest[1]:
-                    raise Cancelled(f"a newer execution of {newest[0]} has begun")
     def add_regrade(self, regrade: Regrade, verdicts: Sequence[Regraded]) -> None:
         """Write a regrade and what it made of each attempt, together; nothing that stands is touched.
 
@@ -353,6 +359,11 @@ _FINISH = (
         finished_at=sa.bindparam("now", type_=sa.String),
     )
 )
+_NEWEST = (
+    sa.select(attempts.c.executions)
+    .where(attempts.c.id == sa.bindparam("this", type_=sa.String))
+    .with_for_update(read=True)  # a newer one begins before this, or after what is written with it
+)
 _OPEN = sa.insert(executions)
 _CLOSE = (
     sa.update(executions)
@@ -364,11 +375,6 @@ _CLOSE = (
         outcome=sa.bindparam("result", type_=sa.Text),
         finished_at=sa.bindparam("now", type_=sa.String),
     )
-)
-_NEWEST = (
-    sa.select(attempts.c.executions)
-    .where(attempts.c.id == sa.bindparam("this", type_=sa.String))
-    .with_for_update(read=True)  # a newer one begins before this, or after what is written with it
 )
 _APPEND = sa.insert(events).values(
     project=sa.select(attempts.c.project)
