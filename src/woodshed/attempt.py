@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from woodshed.errors import Cause, EnvironmentFault, ModelRateLimited, SandboxDied, WoodshedError
 from woodshed.harness.asuser import as_user
+from woodshed.harness.resume import Fine, Lasting
 from woodshed.interfaces import (
     Acting,
     BlobSink,
@@ -59,6 +60,8 @@ class Parts:
     grader: Grader | None = None
     """Reward rules, where the run or the task has any."""
     deadlines: Deadlines = field(default_factory=Deadlines)
+    fine: Fine | None = None
+    """Of fine durability: what the attempt goes on with, and what it leaves for others to go on with."""
 
 
 @dataclass(slots=True)
@@ -113,9 +116,14 @@ async def run_attempt(task: Task, agent: Agent, parts: Parts, *, seed: int) -> O
     return progress.outcome(verdict, broken)
 
 
-async def judge_end_state(task: Task, changes: ChangeSet, parts: Parts) -> Outcome:
-    """The Outcome of an end state that nobody acted: ``changes`` are judged as captured ones are. Raises as little."""
-    progress = _Progress(Stages(parts.emit), Ledger(parts.engine), stop=StopReason.FINISHED)
+async def judge_end_state(
+    task: Task, changes: ChangeSet, parts: Parts, *, stop: StopReason = StopReason.FINISHED, usage: Usage | None = None
+) -> Outcome:
+    """The Outcome of an end state that nobody acts here: ``changes`` are judged as captured ones are. Raises as little.
+
+    ``stop`` and ``usage`` are those of whoever did act, if anyone.
+    """
+    progress = _Progress(Stages(parts.emit), Ledger(parts.engine), stop=stop, usage=usage or Usage())
     task = task.lent(os.environ)
     broken: WoodshedError | None = None
     parts.emit(EventKind.CHANGES, changes.to_json())
@@ -137,13 +145,16 @@ async def _act(
         task=task, agent=agent, sandbox=as_user(sandbox, task.environment.user), model=parts.model, emit=parts.emit,
         seed=seed, deadline_s=wall_s if within.act_s is None else min(wall_s, within.act_s),
     )
+    harness, more_s = parts.harness, 0.0
+    if parts.fine is not None:
+        harness, more_s = Lasting(harness, parts.fine, parts.blobs), parts.fine.more_s(agent)
     try:
         progress.stop = await progress.stages.run(
-            "act", _acted(parts.harness, acting), owner=Cause.HARNESS, doing=f"harness {agent.harness}", within_s=None,
-            ledger=progress.sandbox)
+            "act", _acted(harness, acting, acting.deadline_s + more_s), owner=Cause.HARNESS,
+            doing=f"harness {agent.harness}", within_s=None, ledger=progress.sandbox)
     finally:
         progress.usage = progress.usage.plus(acting.usage)
-    parts.emit(EventKind.STATE, {"state": "acted", "stop": progress.stop.value})
+    parts.emit(EventKind.STATE, {"state": "acted", "stop": progress.stop.value, "usage": progress.usage.to_json()})
     changes = await progress.stages.run(
         "capture", captured(task, sandbox, parts.blobs), owner=Cause.ENVIRONMENT, doing="capturing changes",
         within_s=within.capture_s, ledger=progress.sandbox)
@@ -151,10 +162,10 @@ async def _act(
     return changes
 
 
-async def _acted(harness: Harness, acting: Acting) -> StopReason:
+async def _acted(harness: Harness, acting: Acting, within_s: float) -> StopReason:
     """Why the harness stopped. Its time is a limit like any other: what it did until then is verified."""
     try:
-        return await cut(harness.act(acting), acting.deadline_s)
+        return await cut(harness.act(acting), within_s)
     except Overrun:
         return StopReason.WALL
 
@@ -193,7 +204,7 @@ async def _opened(task: Task, agent: Agent, parts: Parts, progress: _Progress) -
     policy = agent.policy_within(task.environment.limits, task.network)
     within = parts.deadlines.of(task)
     sandbox = await progress.stages.run(
-        "prepare", _open(task, policy, progress.sandbox), owner=Cause.ENVIRONMENT, doing="opening the sandbox",
+        "prepare", _open(task, policy, progress.sandbox, parts), owner=Cause.ENVIRONMENT, doing="opening the sandbox",
         within_s=within.prepare_s, ledger=progress.sandbox)
     if isinstance(sandbox, Governed):
         sandbox.on_decision(lambda decision: parts.emit(EventKind.POLICY, decision))
@@ -203,8 +214,9 @@ async def _opened(task: Task, agent: Agent, parts: Parts, progress: _Progress) -
         await _close(sandbox, within, parts.emit, progress)
 
 
-async def _open(task: Task, policy: SandboxPolicy, sandboxes: Ledger) -> Sandbox:
-    sandbox = await sandboxes.create(task.environment, policy)
+async def _open(task: Task, policy: SandboxPolicy, sandboxes: Ledger, parts: Parts) -> Sandbox:
+    restore = await parts.fine.begin(parts.blobs, parts.emit) if parts.fine is not None else None
+    sandbox = await sandboxes.create(task.environment, policy, restore=restore)
     try:
         await ready(sandbox, task.environment)
     except BaseException:

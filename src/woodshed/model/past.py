@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
+from typing import Any
+
 from woodshed.model.attempt import StopReason, Usage
 from woodshed.model.changes import ChangeSet
 from woodshed.model.record import Record
@@ -29,6 +33,7 @@ class PastCall(Record):
 
     call: str
     name: str = ""
+    arguments: dict[str, Any] = {}
     seen: Observation | None = None
     done: bool = False
 
@@ -48,20 +53,31 @@ class Checkpoint(Record):
 class Past(Record):
     """What a new execution builds on: events of earlier ones up to (``execution``, ``seq``).
 
-    ``calls`` are in the order in which their results came, interrupted ones last. ``checkpoints`` come newest first;
-    below the last one stands the sandbox's own start. ``told`` is what was told to the model between two turns, by how
-    many were over. ``changes`` is set where the acting was over and its end state captured: then it is only judged.
+    ``calls`` are in the order in which their results came, interrupted ones last. ``said`` is what the harness emitted
+    beside its calls: kind and data, as JSON with sorted keys. ``checkpoints`` come newest first; below the last one
+    stands the sandbox's own start. ``told`` is what the model was told between two turns, by how many were over.
+    ``acted_s`` is the time that the agent has had. ``changes`` is set where the acting was over and its end state
+    captured: then it is only judged, with ``stop`` and ``usage`` as they were.
     """
 
     execution: int
     seq: int
-    turn: int = 0
     answers: tuple[Answer, ...] = ()
     calls: tuple[PastCall, ...] = ()
-    messages: tuple[tuple[str, str], ...] = ()
+    said: tuple[tuple[str, str], ...] = ()
     told: tuple[tuple[int, str], ...] = ()
     checkpoints: tuple[Checkpoint, ...] = ()
     acted_s: float = 0.0
-    usage: Usage = Usage()
     stop: StopReason | None = None
+    usage: Usage = Usage()
     changes: ChangeSet | None = None
+
+    @property
+    def turns(self) -> int:
+        """Turns that it tells of."""
+        return sum(answer.fault is None for answer in self.answers)
+
+
+def canonical(data: Mapping[str, Any]) -> str:
+    """The same text for the same data of an event."""
+    return json.dumps(data, sort_keys=True, default=str)

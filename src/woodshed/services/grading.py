@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from woodshed.interfaces import BlobSink, Emit, SandboxEngine, Verifier
+from woodshed.measure.resume import joined
 from woodshed.measure.trajectory import from_events
 from woodshed.model import ChangeSet, Event, EventKind, StopReason, Task, TestOutcome, Trajectory, Valid, Verdict
 from woodshed.model.event import now
@@ -52,14 +53,19 @@ class Grading:
         self._known: dict[tuple[str, str], tuple[Any, str]] = {}
         self._locks: defaultdict[tuple[str, str], asyncio.Lock] = defaultdict(asyncio.Lock)
 
-    def grader(self, task: Task, emit: Emit) -> AttemptGrader | None:
-        """The grader of one attempt at ``task``; None where neither the run nor the task has rules."""
+    def grader(
+        self, task: Task, emit: Emit, *, execution: int = 1, earlier: Sequence[Event] = ()
+    ) -> AttemptGrader | None:
+        """The grader of one execution of an attempt at ``task``; None where neither the run nor the task has rules.
+
+        ``earlier`` are the events of executions that this one may go on with.
+        """
         rules = self._rules or task.rules
         if rules is None:
             return None
         if task.digest not in self._plugins:
             self._plugins[task.digest] = rulesets.found(rules)
-        return AttemptGrader(self, rules, self._plugins[task.digest], emit)
+        return AttemptGrader(self, rules, self._plugins[task.digest], emit, execution, list(earlier))
 
     async def observe(self, task: Task, changes: ChangeSet, verdict: Valid, rules: RuleSet) -> Observed:
         """What ``rules`` need beside the verdict and the events. Engine faults pass."""
@@ -115,13 +121,15 @@ class AttemptGrader:
     rules: RuleSet
     plugins: Mapping[str, Plugin]
     tell: Emit
+    execution: int = 1
     _events: list[Event] = field(default_factory=list)
 
     def emit(self, kind: EventKind, data: Mapping[str, Any]) -> None:
         """Passes an event on, and keeps what rules look at as the store will have it."""
         self.tell(kind, data)
-        if kind in HEARD:
-            self._events.append(Event(attempt="", execution=0, seq=len(self._events), kind=kind, at=now(),
+        if kind in HEARD or kind is EventKind.RESUME:
+            attempt = self._events[0].attempt if self._events else ""
+            self._events.append(Event(attempt=attempt, execution=self.execution, seq=len(self._events), kind=kind, at=now(),
                                       data=json.loads(dump_data(data))))
 
     async def grade(self, task: Task, changes: ChangeSet, verdict: Verdict) -> Verdict:
@@ -129,7 +137,7 @@ class AttemptGrader:
         if not isinstance(verdict, Valid):
             return verdict
         observed = await self.grading.observe(task, changes, verdict, self.rules)
-        seen = evidence(self._events, verdict, changes, task, observed)
+        seen = evidence(joined(self._events, self.execution), verdict, changes, task, observed)
         grade = await asyncio.to_thread(graded, self.rules, seen, self.plugins)
         self.tell(EventKind.GRADE, grade.to_json())
         return grade.applied()

@@ -3,17 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from woodshed import plugins
 from woodshed.attempt import Parts, judge_end_state, run_attempt
 from woodshed.errors import Cause
-from woodshed.interfaces import Harness, ModelClient, SandboxEngine, Verifier
-from woodshed.model import Agent, Attempt, ChangeSet, EventKind, Invalid, Outcome, Run, StopReason, Task
+from woodshed.harness.resume import Fine
+from woodshed.interfaces import Emit, Harness, ModelClient, SandboxEngine, Verifier
+from woodshed.measure.resume import past
+from woodshed.model import (
+    Agent,
+    Answer,
+    Attempt,
+    ChangeSet,
+    Durability,
+    Event,
+    EventKind,
+    Invalid,
+    Outcome,
+    Run,
+    StopReason,
+    Task,
+)
 from woodshed.services.grading import Grading
 from woodshed.services.home import Home
 from woodshed.store.eventlog import EventLog
@@ -52,6 +68,8 @@ class Runtime:
         self._stack = AsyncExitStack()
         self.given: Callable[[Attempt], EndState | None] = lambda attempt: None
         """Asked of every attempt: an end state is judged in the place of what its agent would do."""
+        self.leaving = False
+        """Set: attempts of fine durability are left at their next turn, for others to go on with."""
         self._engine: SandboxEngine
         self._opening: asyncio.Future[None] | None = None
         self._grading: Grading
@@ -102,29 +120,48 @@ class Runtime:
 
     async def execute(self, attempt: Attempt, log: EventLog) -> Outcome:
         """One execution's outcome, its events in ``log``; who is cancelled sets it aside as evidence."""
-        agent = self._agents[attempt.agent]
-        grader = None if self._run.spec.check else self._grading.grader(self._tasks[attempt.task], log.emit)
+        agent, task = self._agents[attempt.agent], self._tasks[attempt.task]
+        fine, earlier = await self._fine(agent, log)
+        grader = None
+        if self._run.spec.check is None:
+            grader = self._grading.grader(task, log.emit, execution=log.execution, earlier=earlier)
+        emit = grader.emit if grader else log.emit
         parts = Parts(
             engine=self._engine,
             harness=self._harnesses[agent.name],
             verifier=self._verifier,
-            model=self._client(agent, log, attempt.seed),
+            model=self._client(agent, emit, attempt.seed, fine),
             blobs=self._home.blobs,
-            emit=grader.emit if grader else log.emit,
+            emit=emit,
             slots=self._slots,
             grader=grader,
+            fine=fine,
         )
+        if fine is not None and (captured := await fine.captured(parts.blobs, emit)) is not None:
+            return await judge_end_state(task, captured, parts, stop=fine.stop, usage=fine.usage)
         end = self.given(attempt)
         if end is None:
-            return await run_attempt(self._tasks[attempt.task], agent, parts, seed=attempt.seed)
+            return await run_attempt(task, agent, parts, seed=attempt.seed)
         parts.emit(EventKind.NOTE, {"text": end.note})
         return await judge_end_state(end.task, end.changes, parts)
 
-    def _client(self, agent: Agent, log: EventLog, seed: int) -> ModelClient | None:
+    async def _fine(self, agent: Agent, log: EventLog) -> tuple[Fine | None, list[Event]]:
+        """What makes the execution fine, where it is to be, and the events of the attempt's earlier ones."""
+        if agent.durability is not Durability.FINE:
+            return None, []
+        keep: Callable[[], Awaitable[None]] = partial(asyncio.to_thread, log.keep)
+        earlier: list[Event] = []
+        if log.execution > 1:
+            events = await asyncio.to_thread(self._home.store.events, log.attempt)
+            earlier = [event for event in events if event.execution < log.execution]
+        return Fine(keep, agent.checkpoint, past(earlier), leaving=lambda: self.leaving), earlier
+
+    def _client(self, agent: Agent, emit: Emit, seed: int, fine: Fine | None) -> ModelClient | None:
         if agent.model is None:
             return None
         assert self._gateway is not None
-        return self._gateway.client(agent.model, log.emit, seed=seed)
+        known: Sequence[Answer] = fine.past.answers if fine is not None and fine.past is not None else ()
+        return self._gateway.client(agent.model, emit, seed=seed, past=known, kept=fine.keep if fine else None)
 
 
 def interrupted(why: str) -> Outcome:

@@ -1,0 +1,341 @@
+"""Fine durability: an attempt that goes on in another execution at the turn it had reached.
+
+The harness is run once more from its beginning, as it always is. What earlier executions recorded takes the place of
+what it would do: answers of the model are not asked for again, results of tools are taken from the record. So the
+conversation, the budgets and the judgement whether it is stuck are made by the same code as then, whatever it is; a
+harness whose next step depends on nothing but the task, the answers and the results says so by ``resumable = True``.
+
+Calls after the checkpoint that the sandbox was restored from had effects that are lost. They are carried out again
+where nothing of them can have left the sandbox, and what they answer is compared with the record; where something can
+have left it, they are not, and the model is told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from woodshed.errors import EnvironmentFault, SandboxDied
+from woodshed.harness.checkpoint import Restored, capture, damage, restorable
+from woodshed.harness.recorded import Work, carried_out
+from woodshed.interfaces import (
+    Acting,
+    BlobSink,
+    Emit,
+    Harness,
+    ModelRequest,
+    ModelResponse,
+    Reach,
+    ToolResult,
+)
+from woodshed.model import Agent, ChangeSet, CheckpointRule, EventKind, Observation, Past, PastCall, StopReason, Usage
+from woodshed.model.past import canonical
+
+INTERRUPTED = ("[interrupted: the machine was lost while this ran. It may have had effects outside of the sandbox, so "
+               "it was not run again; look before you repeat it]")
+_SHOWN = 2000
+_NAMED = 20
+
+
+@dataclass(slots=True)
+class Fine:
+    """What makes an execution fine. ``keep`` commits what was emitted so far; ``past`` is what it goes on with.
+
+    When ``leaving``, it is left at the next turn for others to go on with: a checkpoint is made, and it ends cancelled.
+    """
+
+    keep: Callable[[], Awaitable[None]]
+    rule: CheckpointRule = field(default_factory=CheckpointRule)
+    past: Past | None = None
+    leaving: Callable[[], bool] = lambda: False
+    restored: Restored = field(default_factory=Restored)
+
+    @property
+    def stop(self) -> StopReason:
+        """Why the acting ended, where it had."""
+        return (self.past.stop if self.past else None) or StopReason.FINISHED
+
+    @property
+    def usage(self) -> Usage:
+        """What the acting took, where it had ended."""
+        return self.past.usage if self.past else Usage()
+
+    def more_s(self, agent: Agent) -> float:
+        """Seconds that restoring may take at the most: the agent's own time is what earlier executions left of it."""
+        if self.past is None:
+            return 0.0
+        return (len(self.past.calls) - self.restored.held + 1) * agent.limits.tool_timeout_s
+
+    async def begin(self, blobs: BlobSink, emit: Emit) -> tuple[ChangeSet, BlobSink] | None:
+        """What the sandbox is to begin with; it is recorded what this execution goes on with. Raises StoreFault."""
+        if (past := self.past) is None:
+            return None
+        restored = await restorable(past, blobs)
+        self.restored = Restored(restored.checkpoint, restored.changes, (*self.restored.broken, *restored.broken))
+        kept = self.restored.checkpoint
+        await self._begun(emit, past, kept.to_json() if kept else None, self.restored.lost)
+        return (self.restored.changes, blobs) if self.restored.changes is not None else None
+
+    async def captured(self, blobs: BlobSink, emit: Emit) -> ChangeSet | None:
+        """The end state, where the acting was over and it was captured whole; else None, and it is to be acted on."""
+        if self.past is None or self.past.changes is None:
+            return None
+        if broken := await damage(self.past.changes, blobs):
+            self.restored = Restored(broken=(f"the end state: {broken}",))
+            return None
+        await self._begun(emit, self.past, None, [])
+        return self.past.changes
+
+    async def _begun(self, emit: Emit, past: Past, checkpoint: dict[str, Any] | None, lost: list[str]) -> None:
+        emit(EventKind.RESUME, {
+            "state": "begun", "execution": past.execution, "seq": past.seq, "turn": past.turns,
+            "calls": len(past.calls), "checkpoint": checkpoint, "broken": list(self.restored.broken), "lost": lost,
+        })
+        await self.keep()
+
+
+class Lasting:
+    """A harness whose attempts last: they outlive the process that executes them. Implements ``interfaces.Harness``."""
+
+    def __init__(self, harness: Harness, fine: Fine, blobs: BlobSink) -> None:
+        self._harness, self._fine, self._blobs = harness, fine, blobs
+        self.needs_model = harness.needs_model
+
+    async def act(self, acting: Acting) -> StopReason:
+        """As the harness itself does, from the turn that was reached on."""
+        continuity = Continuity(acting, self._fine, self._blobs)
+        try:
+            async with asyncio.timeout(None) as continuity.wall:
+                stop = await self._harness.act(acting)
+        except TimeoutError:
+            if not continuity.wall.expired():
+                raise
+            stop = StopReason.WALL
+        await continuity.over()
+        return stop
+
+
+class Continuity:
+    """Stands between a harness and its world: first what was recorded, then what is. Made upon an Acting, which it
+
+    takes over: its model, its hooks, its ``emit`` and its deadline.
+    """
+
+    def __init__(self, acting: Acting, fine: Fine, blobs: BlobSink) -> None:
+        past = fine.past
+        self._acting, self._fine, self._blobs = acting, fine, blobs
+        self._emit, self._model = acting.emit, acting.model
+        self._answers = len(past.answers) if past else 0
+        self._calls = {call.call: (number, call) for number, call in enumerate(past.calls if past else ())}
+        self._said = Counter(past.said if past else ())
+        self._told = past.told if past else ()
+        self._live = past is None
+        self._turn = -1
+        self._last_turn, self._last_at = 0, time.monotonic()
+        self._named: set[str] = set()
+        self._redone: list[str] = []
+        self._differing: list[str] = []
+        self._left_out: list[str] = []
+        self._interrupted: list[str] = []
+        self._differs = False
+        self._began = time.monotonic()
+        self.wall: asyncio.Timeout
+        """What ends the acting, from when all is restored."""
+        self._left_s = acting.deadline_s
+        if past is not None:
+            self._left_s = max(0.0, acting.deadline_s - past.acted_s)
+            acting.deadline_s = self._left_s + fine.more_s(acting.agent)
+        acting.emit, acting.around_tool, acting.between_turns = self.emit, self.tool, self.between_turns
+        acting.model = self if self._model is not None else None
+
+    # -- what the harness is given in the place of its world -----------------------------------------------------------
+
+    def emit(self, kind: EventKind, data: Mapping[str, Any]) -> None:
+        """Append an event, but not once more what an earlier execution emitted."""
+        said = (kind.value, canonical(data)) if self._said else None
+        if said is not None and self._said[said] > 0:
+            self._said[said] -= 1
+        elif not self._replaying:
+            self._emit(kind, data)
+        elif kind is EventKind.MESSAGE:
+            self._tell_apart("a message that was not in the conversation then")
+            self._emit(kind, data)
+
+    async def call(self, request: ModelRequest) -> ModelResponse:
+        """As :meth:`ModelClient.call`; the client itself knows the first answers."""
+        assert self._model is not None
+        if not self._answers:
+            self._forget()
+        self._answers = max(0, self._answers - 1)
+        return await self._model.call(request)
+
+    async def tool(self, intent: Mapping[str, Any], work: Work, reach: Reach) -> ToolResult:
+        """As :func:`woodshed.harness.recorded.recorded`."""
+        number, known = self._calls.pop(intent["call"], (0, None))
+        if known is not None and (known.name, known.arguments) != (intent["name"], intent["arguments"]):
+            self._tell_apart(f"call {known.call} was another then")
+            known = None
+        if known is None:
+            return await carried_out(self._emit, intent, work, self._fine.keep)
+        if known.seen is None:
+            return await self._again(intent, work, reach)
+        if number >= self._fine.restored.held:
+            await self._redo(known, known.seen, work, reach)
+        return ToolResult(known.seen.content, known.seen.exit_code, known.seen.truncated, known.seen.timed_out,
+                          known.done)
+
+    async def between_turns(self) -> Sequence[str]:
+        """A checkpoint where one is due; what the model must be told before the next turn."""
+        self._turn += 1
+        told = [text for turn, text in self._told if turn == self._turn]
+        if self._answers:
+            return told
+        if not self._live:
+            text = await self._go_live()
+            told += [text] if text else []
+        leaving = self._fine.leaving()
+        if leaving or self._due():
+            await self._checkpoint("leaving" if leaving else "due")
+        if leaving:
+            raise asyncio.CancelledError("left for others to go on with")
+        return told
+
+    async def over(self) -> None:
+        """The harness has ended: what was restored is told, where no further turn came."""
+        if not self._live:
+            await self._go_live(ended=True)
+
+    # -- restoring -----------------------------------------------------------------------------------------------------
+
+    @property
+    def _replaying(self) -> bool:
+        return bool(self._answers or self._calls)
+
+    def _forget(self) -> None:
+        """From here on nothing is taken from the record."""
+        self._calls.clear()
+        self._said.clear()
+
+    def _confined(self, reach: Reach) -> bool:
+        """Whether nothing of a call's effects can have left the sandbox."""
+        acting = self._acting
+        if reach == "sandbox":
+            return not acting.agent.policy_within(acting.task.environment.limits, acting.task.network).network
+        return reach == "files"
+
+    async def _again(self, intent: Mapping[str, Any], work: Work, reach: Reach) -> ToolResult:
+        """A call that was interrupted."""
+        self._interrupted.append(intent["call"])
+        if self._confined(reach):
+            return await carried_out(self._emit, intent, work, self._fine.keep)
+        self._emit(EventKind.TOOL_RESULT, {
+            "call": intent["call"], "content": INTERRUPTED, "exit_code": None, "truncated": False, "timed_out": False,
+            "seconds": 0.0, "interrupted": True})
+        await self._fine.keep()
+        return ToolResult(INTERRUPTED)
+
+    async def _redo(self, known: PastCall, then: Observation, work: Work, reach: Reach) -> None:
+        """A call whose effects were lost with the sandbox."""
+        if then.interrupted or not self._confined(reach):
+            self._left_out.append(known.call)
+            return
+        started = time.perf_counter()
+        now = await work()
+        same = (now.content, now.exit_code, now.timed_out) == (then.content, then.exit_code, then.timed_out)
+        self._redone.append(known.call)
+        told: dict[str, Any] = {"state": "redone", "call": known.call, "name": known.name, "same": same,
+                                "seconds": round(time.perf_counter() - started, 6)}
+        if not same:
+            self._differing.append(_difference(known, then, now))
+            told |= {"exit_code": now.exit_code, "timed_out": now.timed_out, "content": now.content[:_SHOWN]}
+        self._emit(EventKind.RESUME, told)
+
+    async def _go_live(self, *, ended: bool = False) -> str:
+        """All is as it can be, and the clock runs again; what the model must know of it, if anything."""
+        self._live = True
+        self._calls.clear()
+        acting, past, restored = self._acting, self._fine.past, self._fine.restored
+        spent = time.monotonic() - self._began
+        if not ended:
+            acting.deadline_s = spent + self._left_s
+            self.wall.reschedule(asyncio.get_running_loop().time() + self._left_s)
+        text = self._notice(restored) if past is not None and past.calls else ""
+        self._emit(EventKind.RESUME, {
+            "state": "live", "turn": self._turn, "seconds": round(spent, 6), "redone": len(self._redone),
+            "differing": len(self._differing), "not_repeated": self._left_out, "interrupted": self._interrupted,
+            "text": text,
+        })
+        await self._fine.keep()
+        self._last_turn, self._last_at = self._turn, time.monotonic()
+        if self._redone and not ended:
+            await self._checkpoint("resumed")
+        elif restored.checkpoint is not None:
+            self._last_turn = restored.checkpoint.turn
+        return text
+
+    def _notice(self, restored: Restored) -> str:
+        """What happened to the sandbox, for the model."""
+        whence = f"its files after turn {restored.checkpoint.turn}" if restored.checkpoint else "its start"
+        parts = [f"[The machine that you work on was lost. It was restored from {whence}. Gone are: "
+                 f"{'; '.join(restored.lost)}. Start again what you need of it.]"]
+        if self._redone:
+            parts.append(f"[{len(self._redone)} of your calls since then were carried out again"
+                         + (", with the same results.]" if not self._differing else
+                            "; these had other results than you saw: " + _listed(self._differing) + "]"))
+        if self._left_out:
+            parts.append("[These calls may have had effects outside of the sandbox and were not carried out again; "
+                         f"what they changed in files is lost: {_listed(self._left_out)}]")
+        if self._interrupted:
+            parts.append(f"[The machine was lost during: {_listed(self._interrupted)}]")
+        return "\n".join(parts)
+
+    def _tell_apart(self, what: str) -> None:
+        """The harness does not do what it did then: another version, or one that is not to be resumed."""
+        if not self._differs:
+            self._differs = True
+            self._emit(EventKind.RESUME, {"state": "differs", "what": what})
+
+    # -- checkpoints ---------------------------------------------------------------------------------------------------
+
+    def _due(self) -> bool:
+        rule = self._fine.rule
+        if self._turn <= self._last_turn:
+            return False
+        if rule.turns is not None and self._turn - self._last_turn >= rule.turns:
+            return True
+        return rule.minutes is not None and time.monotonic() - self._last_at >= 60 * rule.minutes
+
+    async def _checkpoint(self, why: str) -> None:
+        """Keep the sandbox's files. What an agent did to it may stand in the way, and is no fault: it is noted."""
+        self._last_turn = self._turn
+        try:
+            changes, told = await capture(self._acting.sandbox, self._blobs)
+        except SandboxDied:
+            raise
+        except (EnvironmentFault, OSError) as error:
+            self._emit(EventKind.NOTE, {"text": f"no checkpoint after turn {self._turn}: {error}"})
+            return
+        finally:
+            self._last_at = time.monotonic()
+        if changes.over_limit is not None:
+            self._emit(EventKind.NOTE, {"text": f"no checkpoint after turn {self._turn}: over {changes.over_limit}"})
+            return
+        blobs = {told["digest"], *(change.sha256 for change in changes.changes if change.sha256)} - self._named
+        self._named |= blobs
+        self._emit(EventKind.CHECKPOINT, {"turn": self._turn, "why": why, **told, "blobs": sorted(blobs)})
+        await self._fine.keep()
+
+
+def _difference(call: PastCall, then: Observation, now: ToolResult) -> str:
+    if then.exit_code != now.exit_code:
+        return f"{call.call} ({call.name}: exit code {now.exit_code}, was {then.exit_code})"
+    return f"{call.call} ({call.name}: {'out of time' if now.timed_out else 'another output'})"
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more
