@@ -12,6 +12,7 @@ from pathlib import Path
 
 from woodshed.errors import StoreFault, UsageError
 from woodshed.model import Attempt, Change, ChangeKind, ChangeSet, Event, EventKind, Framework, Run, Task
+from woodshed.services.history import history
 from woodshed.services.home import Home
 from woodshed.tasks.collection import check_place
 from woodshed.tasks.endstate import End, draft_of_end
@@ -125,7 +126,7 @@ def recover(home: Home, attempt_id: str) -> Source:
     attempt = home.store.attempt(attempt_id)
     run = home.store.run(attempt.run)
     task = _start_of(run, attempt)
-    events = home.store.events(attempt.id, attempt.executions)
+    events = history(home, attempt)
     captured = next((event for event in reversed(events) if event.kind is EventKind.CHANGES), None)
     if captured is None:
         raise UsageError(f"{attempt.id} has no captured end state (it has not ended, or broke before)", field="ATTEMPT",

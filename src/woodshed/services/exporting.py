@@ -8,6 +8,7 @@ from pathlib import Path
 from woodshed.errors import UsageError
 from woodshed.measure.trajectory import from_events
 from woodshed.model import Run
+from woodshed.services.history import history
 from woodshed.services.home import Home
 from woodshed.trainers.atif import to_atif
 
@@ -32,7 +33,7 @@ def export(home: Home, run: Run, form: str, folder: Path) -> list[Path]:
     for attempt in home.store.attempts(run.id):
         if attempt.outcome is None:
             continue
-        events = home.store.events(attempt.id, attempt.executions)
+        events = history(home, attempt)
         trajectory = from_events(events, task=attempt.task, agent=attempt.agent, model=models[attempt.agent])
         path = folder / f"{attempt.id}.json"
         document = to_atif(trajectory, attempt.outcome.verdict, run=run.id)

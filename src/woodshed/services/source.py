@@ -12,6 +12,7 @@ from woodshed.model.calibration import Calibration
 from woodshed.model.grade import Grade, Observed, Patch
 from woodshed.model.rules import RuleSet
 from woodshed.services.grading import evidence
+from woodshed.services.history import history
 from woodshed.services.home import Home
 from woodshed.tasks.load import load_task
 from woodshed.verify.patch import Unknown, measured
@@ -39,7 +40,7 @@ class Source:
 
     def evidence(self, attempt: Attempt, verdict: Valid, rules: RuleSet) -> Any:
         """What rules may look at, the verifier's own verdict in the place of one that other rules have graded."""
-        events = self._home.store.events(attempt.id, attempt.executions)
+        events = history(self._home, attempt)
         grade, changes, task = grade_of(events), changes_of(events), self.tasks.get(attempt.task)
         if grade is not None:
             verdict = grade.verdict
@@ -82,7 +83,7 @@ class Source:
 
     def _patches(self, task: str) -> Iterator[Patch]:
         for attempt, verdict in self._attempts(task, "oracle"):
-            events = self._home.store.events(attempt.id, attempt.executions)
+            events = history(self._home, attempt)
             grade = grade_of(events)
             if grade is not None and grade.observed.reference is not None:
                 yield grade.observed.reference
