@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
 from woodshed.errors import Cause, EnvironmentFault, HarnessFault, VerifierFault, WoodshedError, boundary
 from woodshed.interfaces import BlobSink, Emit, Sandbox, SandboxEngine, Snapshot
 from woodshed.model import ChangeSet, EnvironmentSpec, EventKind, SandboxPolicy, Used
-from woodshed.model.used import total
+from woodshed.model.used import larger
 
 T = TypeVar("T")
 GRACE_S = 10.0
@@ -37,8 +37,9 @@ class Ledger:
 
     def __init__(self, engine: SandboxEngine) -> None:
         self._engine = engine
-        self._boxes: list[tuple[Sandbox, float, float]] = []  # asked for when, and how old it was before that
-        self._drawn = Used()
+        self._boxes: list[tuple[Callable[[], Used] | None, float, float]] = []
+        """Its account, when it was asked for, and how old it was by then."""
+        self._drawn = (0, 0.0, 0.0)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._engine, name)
@@ -68,32 +69,28 @@ class Ledger:
         return made
 
     def _add(self, sandbox: Sandbox, asked: float) -> None:
+        account = sandbox.used if isinstance(sandbox, Accounted) else None
         waited_s = 0.0  # in a reserve: whoever asks pays from then on
-        if isinstance(sandbox, Accounted):
-            waited_s = max(0.0, sandbox.used().sandbox_s - (time.monotonic() - asked))
-        self._boxes.append((sandbox, asked, waited_s))
-
-    def used(self) -> Used:
-        """So far, in all."""
-        return total(_used(*box) for box in self._boxes)
+        if account is not None:
+            waited_s = max(0.0, account().sandbox_s - (time.monotonic() - asked))
+        self._boxes.append((account, asked, waited_s))
 
     def draw(self) -> Used:
         """What was used since this was last asked; peaks are those so far."""
-        now, before = self.used(), self._drawn
-        self._drawn = now
-        known = now.cpu_s is not None and before.cpu_s is not None
-        return now.model_copy(update={
-            "sandboxes": now.sandboxes - before.sandboxes,
-            "sandbox_s": max(0.0, now.sandbox_s - before.sandbox_s),
-            "cpu_s": max(0.0, (now.cpu_s or 0.0) - (before.cpu_s or 0.0)) if known else None,
-        })
-
-
-def _used(sandbox: Sandbox, asked: float, waited_s: float) -> Used:
-    if isinstance(sandbox, Accounted):
-        used = sandbox.used()
-        return used.model_copy(update={"sandbox_s": max(0.0, used.sandbox_s - waited_s)}) if waited_s else used
-    return Used(sandboxes=1, sandbox_s=time.monotonic() - asked, cpu_s=None)
+        count, sandbox_s, cpu_s = len(self._boxes), 0.0, 0.0
+        unknown, memory, disk = False, None, None
+        for account, asked, waited_s in self._boxes:
+            if account is None:
+                sandbox_s, unknown = sandbox_s + time.monotonic() - asked, True
+                continue
+            used = account()
+            sandbox_s += max(0.0, used.sandbox_s - waited_s)
+            cpu_s, unknown = cpu_s + (used.cpu_s or 0.0), unknown or used.cpu_s is None
+            memory, disk = larger(memory, used.memory_peak_bytes), larger(disk, used.disk_bytes)
+        before, self._drawn = self._drawn, (count, sandbox_s, cpu_s)
+        return Used.model_construct(
+            sandboxes=count - before[0], sandbox_s=max(0.0, sandbox_s - before[1]),
+            cpu_s=None if unknown else max(0.0, cpu_s - before[2]), memory_peak_bytes=memory, disk_bytes=disk)
 
 
 class Stages:
@@ -158,18 +155,28 @@ async def cut(work: Coroutine[Any, Any, T], within_s: float | None, *, grace_s: 
     """
     if within_s is None:
         return await work
-    task = asyncio.ensure_future(work)
+    loop = asyncio.get_running_loop()
+    task, over = loop.create_task(work), loop.create_future()
+    task.add_done_callback(lambda _: _settle(over))
+    alarm = loop.call_later(within_s, _settle, over)
     try:
-        await asyncio.wait({task}, timeout=within_s)
+        await over
     except asyncio.CancelledError:
         await _ended(task, grace_s)
         raise
+    finally:
+        alarm.cancel()
     if task.done():
         return task.result()
     await _ended(task, grace_s)
     if task.done() and not task.cancelled() and task.exception() is None:
         return task.result()
     raise Overrun
+
+
+def _settle(over: asyncio.Future[None]) -> None:
+    if not over.done():
+        over.set_result(None)
 
 
 async def _ended(task: asyncio.Task[Any], grace_s: float) -> None:

@@ -29,8 +29,8 @@ class Used(Record):
         return Used(
             sandboxes=self.sandboxes + more.sandboxes, sandbox_s=self.sandbox_s + more.sandbox_s,
             cpu_s=None if self.cpu_s is None or more.cpu_s is None else self.cpu_s + more.cpu_s,
-            memory_peak_bytes=_larger(self.memory_peak_bytes, more.memory_peak_bytes),
-            disk_bytes=_larger(self.disk_bytes, more.disk_bytes),
+            memory_peak_bytes=larger(self.memory_peak_bytes, more.memory_peak_bytes),
+            disk_bytes=larger(self.disk_bytes, more.disk_bytes),
         )
 
 
@@ -39,6 +39,8 @@ def total(parts: Iterable[Used]) -> Used:
     return reduce(Used.plus, parts, Used())
 
 
-def _larger(one: int | None, other: int | None) -> int | None:
-    known = [value for value in (one, other) if value is not None]
-    return max(known) if known else None
+def larger(one: int | None, other: int | None) -> int | None:
+    """The larger one of those that are known."""
+    if one is None or other is None:
+        return other if one is None else one
+    return max(one, other)
