@@ -26,6 +26,7 @@ LEAST_PRIVATE = {"woodshed"}
 THIRD_PARTY_HOMES = {
     "aiohttp": {"gateway", "sandbox"},
     "alembic": {"store"},
+    "cronsim": {"engine"},
     "cryptography": {"sandbox"},
     "dbos": {"engine"},
     "gguf": {"gateway"},

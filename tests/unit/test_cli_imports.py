@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-HEAVY = ("aiohttp", "alembic", "dbos", "packaging", "rich.progress", "sqlalchemy", "xllamacpp")
+HEAVY = ("aiohttp", "alembic", "cronsim", "dbos", "packaging", "rich.progress", "sqlalchemy", "xllamacpp")
 
 
 def loaded(code: str) -> set[str]:
@@ -27,6 +27,11 @@ def test_the_command_line_itself_is_light() -> None:
 def test_a_run_imports_no_http_client_before_an_agent_has_a_model() -> None:
     """``woodshed run`` loads the store; the durable engine and the HTTP client come with their first use."""
     assert loaded("import woodshed.cli.run") & {"aiohttp", "alembic", "dbos", "rich.progress", "xllamacpp"} == set()
+
+
+def test_who_has_no_cron_schedule_reads_no_cron() -> None:
+    """Neither a worker nor the commands of schedules load the cron library before a schedule has an expression."""
+    assert loaded("import woodshed.cli.worker, woodshed.cli.schedules") & {"cronsim"} == set()
 
 
 @pytest.mark.parametrize("heavy", ["woodshed.cli.model", "dbos"])

@@ -25,6 +25,7 @@ _GROUPS = {
     "tasks": "Import and list tasks.",
     "runs": "Runs that workers execute: pause, open, cancel.",
     "limits": "How much of a project or an endpoint is at work.",
+    "schedules": "Runs that begin by themselves, at times or upon files.",
     "sandbox": "A sandbox by hand.",
     "image": "Images of containers: pull, build, list.",
     "model": "Local open-weight models.",

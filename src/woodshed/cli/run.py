@@ -13,7 +13,7 @@ import typer
 from woodshed.cli.driving import driven
 from woodshed.cli.output import Json, emit_json, note, number, out, percent, table
 from woodshed.errors import UsageError
-from woodshed.model import AgentLimits, Run, RunSpec, Sampling, Task
+from woodshed.model import Agent, AgentLimits, Run, RunSpec, Sampling, SandboxPolicy, Task
 from woodshed.services import agents as agent_service
 from woodshed.services import boxes, declared, report, rulesets, runs, shared
 from woodshed.services.home import Home, opened
@@ -95,16 +95,12 @@ def run(
             return
         if not tasks or not agent:
             raise UsageError("nothing to run", remedy="Say: woodshed run FOLDER --agent oracle")
-        if dialect not in ("auto", "tools", "text"):
-            raise UsageError(f"unknown dialect '{dialect}'", field="--dialect", remedy="Say auto, tools or text.")
-        chosen = agent_service.parse_model(
-            model, sampling=Sampling(temperature=temperature, max_tokens=max_tokens), key_variable=model_key
-        ) if model else None  # fmt: skip
-        bound = boxes.load_policy(policy) if policy else None
-        limits = AgentLimits(turns=turns, tool_calls=tool_calls, tokens=tokens, wall_s=wall)
+        agents, bound = chosen(
+            agent, model, policy, dialect=dialect, temperature=temperature, max_tokens=max_tokens, model_key=model_key,
+            turns=turns, tool_calls=tool_calls, tokens=tokens, wall=wall)
         spec, found = runs.plan(
             tasks,
-            agent_service.build(agent, chosen, limits=limits, dialect=dialect, policy=bound),
+            agents,
             attempts=attempts,
             concurrency=concurrency or 2,
             seed=seed,
@@ -121,6 +117,21 @@ def run(
                                   not_before=not_before.astimezone(UTC) if not_before else None), json)
         else:
             _start(home, spec, found, new, json)
+
+
+def chosen(
+    agent: list[str], model: str | None, policy: Path | None, *, dialect: str, temperature: float | None,
+    max_tokens: int, model_key: str | None, turns: int, tool_calls: int, tokens: int | None, wall: float | None,
+) -> tuple[tuple[Agent, ...], SandboxPolicy | None]:  # fmt: skip
+    """The agents that these options mean, and the policy that binds them."""
+    if dialect not in ("auto", "tools", "text"):
+        raise UsageError(f"unknown dialect '{dialect}'", field="--dialect", remedy="Say auto, tools or text.")
+    spec = agent_service.parse_model(
+        model, sampling=Sampling(temperature=temperature, max_tokens=max_tokens), key_variable=model_key
+    ) if model else None  # fmt: skip
+    bound = boxes.load_policy(policy) if policy else None
+    limits = AgentLimits(turns=turns, tool_calls=tool_calls, tokens=tokens, wall_s=wall)
+    return agent_service.build(agent, spec, limits=limits, dialect=dialect, policy=bound), bound
 
 
 def _detach(run: Run, json: bool) -> None:

@@ -21,6 +21,7 @@ from woodshed.engine.lease import Lease, owner
 from woodshed.errors import StoreFault
 from woodshed.model import Attempt
 from woodshed.services import report
+from woodshed.services.firing import Scheduler
 from woodshed.services.heart import SILENT_S, Heart
 from woodshed.services.home import Home
 from woodshed.services.runtimes import Runtimes
@@ -87,6 +88,8 @@ class _Worker:
         self.wake = asyncio.Event()
         self.child: asyncio.subprocess.Process | None = None
         self.settling = Settling(home, terms.lane, self.runtimes, self.worked, self._why, tell)
+        self.scheduler = Scheduler(home, self.lease.executor, tell)
+        self.looking: asyncio.Task[None] | None = None
         self.faulted: Counter[str] = Counter()
         self.to_sweep = 0
 
@@ -138,6 +141,7 @@ class _Worker:
         while self.to_sweep:
             await self._sweep()
             await asyncio.sleep(_SWEEP_S)
+        await self._stop_looking()
         self.heart.stop()
         if not self.reaped:
             with suppress(StoreFault):  # then others find us silent
@@ -180,7 +184,7 @@ class _Worker:
         if self.reaped or self.stopped:
             self.worked.ended = "reaped" if self.reaped else "stopped"
             return not self.running
-        if self.claimed or self.child is not None:
+        if self.claimed or self.child is not None or (self.looking is not None and not self.looking.done()):
             return False
         if self.draining:
             self.worked.ended = "drained"
@@ -252,6 +256,7 @@ class _Worker:
             await self.runtimes.sweep()
             await self._sweep()
             await self._look_aside()
+            await self._look_at_schedules()
             host = await asyncio.to_thread(measure, self.home.path)
             self.slots.adjust(host, Need(), len(self.claimed))
         except StoreFault as fault:
@@ -319,6 +324,22 @@ class _Worker:
                 *self.terms.aside, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL,
                 start_new_session=True,  # a terminal's Ctrl-C is ours to pass on
             )
+
+    async def _look_at_schedules(self) -> None:
+        """Fire what is due, beside everything else: planning a run may read many folders. Raises StoreFault."""
+        if self.looking is not None and self.looking.done():
+            looked, self.looking = self.looking, None
+            await looked
+        if self.looking is None and self.terms.lane is Lane.MAIN and not self.draining and not self.reaped:
+            self.looking = asyncio.create_task(asyncio.to_thread(self.scheduler.tick))
+
+    async def _stop_looking(self) -> None:
+        if self.looking is not None:
+            with suppress(StoreFault):  # what is due stays due, for whoever looks next
+                await self.looking
+        if self.terms.lane is Lane.MAIN and not self.reaped:
+            with suppress(StoreFault):
+                await asyncio.to_thread(self.scheduler.leave)
 
     def _end_child(self) -> None:
         if self.child is not None and self.child.returncode is None:

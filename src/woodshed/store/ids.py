@@ -26,6 +26,11 @@ def new_regrade_id(at: datetime | None = None) -> str:
     return f"g-{at or now():%Y%m%d-%H%M%S}-{token(4)}"
 
 
+def new_schedule_id(at: datetime | None = None) -> str:
+    """``s-20261130-112052-k7p2``: as a run's, for a schedule."""
+    return f"s-{at or now():%Y%m%d-%H%M%S}-{token(4)}"
+
+
 def attempt_id(run: str, number: int) -> str:
     """``<run>.<number>``; numbers count from 1 in the order the run was planned."""
     return f"{run}.{number}"

@@ -25,6 +25,7 @@ from woodshed.store.groups import Groups
 from woodshed.store.limits import Limits
 from woodshed.store.opening import READS, faults, open_engine
 from woodshed.store.queue import Queue, Submission
+from woodshed.store.schedules import Schedules
 from woodshed.store.tables import attempts, events, executions, regraded, regrades, runs
 from woodshed.store.text import dump, dump_data, stamp
 
@@ -69,6 +70,11 @@ class Store:
     def queue(self) -> Queue:
         """The attempts of shared runs, and the workers that take them."""
         return Queue(self._engine, self._write, self._read)
+
+    @property
+    def schedules(self) -> Schedules:
+        """Standing orders, and each time that they fired."""
+        return Schedules(self._engine, self._write, self._read)
 
     @property
     def limits(self) -> Limits:

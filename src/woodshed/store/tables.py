@@ -1,5 +1,5 @@
-"""The tables. Every row has a project, but for those of workers and limits, which serve all. JSON is text; times are
-ISO 8601 UTC text of fixed width, so they sort.
+"""The tables. Every row has a project, but for those of workers, limits and leases, which serve all. JSON is text;
+times are ISO 8601 UTC text of fixed width, so they sort.
 
 JSON stands in text columns because the same code serves SQLite and PostgreSQL, and because an event's data may hold
 characters (NUL, lone surrogates from file names) that PostgreSQL's own JSON type refuses. A change here needs a
@@ -21,7 +21,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-HEAD = "0006"
+HEAD = "0007"
 """The migration that these tables agree with."""
 
 metadata = MetaData(
@@ -200,4 +200,57 @@ limits = Table(
     Column("tokens", Float(53), nullable=False),
     Column("filled", Float(53), nullable=False),
     Column("held_until", Float(53)),
+)
+
+schedules = Table(
+    "schedules",
+    metadata,
+    Column("id", String(64), primary_key=True),
+    Column("project", String(64), nullable=False),
+    Column("name", String(64), nullable=False),
+    Column("declared", Text, nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("reason", Text),
+    Column("cursor", String(32), nullable=False),
+    Column("failures", Integer, nullable=False),
+    Column("created_at", String(32), nullable=False),
+    UniqueConstraint("project", "name"),
+)
+
+firings = Table(
+    "firings",
+    metadata,
+    Column("schedule", String(64), primary_key=True),
+    Column("due", String(32), primary_key=True),
+    Column("project", String(64), nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("by", String(16), nullable=False),
+    Column("count", Integer, nullable=False),
+    Column("since", String(32)),
+    Column("reason", Text),
+    Column("run", String(64)),
+    Column("files", Text, nullable=False),
+    Column("created_at", String(32), nullable=False),
+    Column("settled_at", String(32)),
+    ForeignKeyConstraint(["schedule"], ["schedules.id"]),
+    Index("ix_firings_state", "state"),
+)
+
+fired_files = Table(
+    "fired_files",
+    metadata,
+    Column("schedule", String(64), primary_key=True),
+    Column("sha256", String(64), primary_key=True),
+    Column("project", String(64), nullable=False),
+    Column("path", Text, nullable=False),
+    Column("due", String(32)),
+    ForeignKeyConstraint(["schedule"], ["schedules.id"]),
+)
+
+leases = Table(
+    "leases",
+    metadata,
+    Column("name", String(64), primary_key=True),
+    Column("holder", String(64), nullable=False),
+    Column("until", Float(53), nullable=False),
 )

@@ -1,0 +1,223 @@
+"""``woodshed schedules``: runs that begin by themselves, at times or upon files."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from woodshed.cli import run as options
+from woodshed.cli.output import Json, emit_json, note, out, plain, table
+from woodshed.engine import watch
+from woodshed.errors import UsageError
+from woodshed.model.schedule import Cron, Files, Firing, FiringState, Missed, Once, Overlap, Schedule, Standing
+from woodshed.services import boxes, declared, rulesets, scheduling
+from woodshed.services.home import Home, opened
+
+app = typer.Typer(no_args_is_help=True)
+
+_TIMES = ["%Y-%m-%dT%H:%M:%S%z", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M%z", "%Y-%m-%dT%H:%M"]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="A schedule's name, or its id.")]
+Tasks = Annotated[list[str], typer.Argument(help="Task folders, or folders of them.")]
+CronText = Annotated[str | None, typer.Option("--cron", metavar="EXPR", help="Five fields, as '0 2 * * 1-5'.")]
+Zone = Annotated[str, typer.Option(metavar="ZONE", help="Time zone of --cron, as Europe/Berlin.")]
+At = Annotated[datetime | None, typer.Option(
+    "--at", metavar="ISO", formats=_TIMES, help="Once, at this time; local unless it says otherwise.")]
+Glob = Annotated[str | None, typer.Option(
+    "--files", metavar="GLOB", help="When files come or change: a folder, or 'folder/**/*.json'.")]
+Settle = Annotated[float, typer.Option(min=0, metavar="SECONDS", help="Files fire when they were still for so long.")]
+Existing = Annotated[bool, typer.Option("--existing", help="Files that are there already fire, too.")]
+MissedRule = Annotated[Missed, typer.Option(help="Times at which no worker was there: none fires, the latest, or all.")]
+OverlapRule = Annotated[Overlap | None, typer.Option(
+    help="While an earlier run is not over: fire all the same, not at all, or after it [default: skip; queue with "
+         "--files].")]
+Jitter = Annotated[float, typer.Option(min=0, metavar="SECONDS", help="Fire up to so much later, by chance.")]
+Grace = Annotated[float, typer.Option(min=1, metavar="SECONDS", help="A time not fired for so long was missed.")]
+Failures = Annotated[int, typer.Option("--max-failures", min=1, help="Failures in a row that pause the schedule.")]
+Pin = Annotated[bool, typer.Option("--pin", help="Refuse tasks that have changed since now.")]
+Priority = Annotated[int, typer.Option(help="A higher one goes first.")]
+Pool = Annotated[str, typer.Option(metavar="NAME", help="For workers of this pool alone.")]
+Slots = Annotated[int | None, typer.Option("--concurrency", "-c", min=1, help="Attempts at a time, at most.")]
+Reason = Annotated[str | None, typer.Option(help="Why; 'schedules show' tells it.")]
+Most = Annotated[int, typer.Option("--last", min=1, help="So many firings are shown.")]
+
+
+@app.command()
+def add(
+    name: Name,
+    tasks: Tasks,
+    agent: options.Agents = None,
+    cron: CronText = None,
+    zone: Zone = "UTC",
+    at: At = None,
+    files: Glob = None,
+    settle: Settle = 2.0,
+    existing: Existing = False,
+    missed: MissedRule = Missed.ONE,
+    overlap: OverlapRule = None,
+    jitter: Jitter = 0.0,
+    grace: Grace = 60.0,
+    max_failures: Failures = 3,
+    pin: Pin = False,
+    model: options.Model = None,
+    attempts: options.Attempts = 1,
+    concurrency: Slots = None,
+    seed: options.Seed = 0,
+    engine: options.Engine = None,
+    turns: options.Turns = 50,
+    tool_calls: options.ToolCalls = 200,
+    tokens: options.Tokens = None,
+    wall: options.Wall = None,
+    temperature: options.Temperature = None,
+    max_tokens: options.MaxTokens = 2048,
+    model_key: options.KeyVariable = None,
+    dialect: options.Dialect = "auto",
+    policy: options.Policy = None,
+    rules: options.Rules = None,
+    retry: options.Retry = None,
+    verifier: options.Verifier = "fresh",
+    strict: options.Strict = False,
+    quarantined: options.Quarantined = False,
+    priority: Priority = 0,
+    pool: Pool = "",
+    json: Json = False,
+) -> None:
+    """Let a run begin by itself: by --cron, once --at a time, or upon --files. Workers fire it."""
+    trigger = _trigger(cron, zone, at, files, settle)
+    if not agent:
+        raise UsageError("no agent", field="--agent", remedy="Say --agent oracle, or --agent loop --model NAME@URL.")
+    if existing and not isinstance(trigger, Files):
+        raise UsageError("there are no files to wait for", field="--existing", remedy="Say --files.")
+    agents, bound = options.chosen(
+        agent, model, policy, dialect=dialect, temperature=temperature, max_tokens=max_tokens, model_key=model_key,
+        turns=turns, tool_calls=tool_calls, tokens=tokens, wall=wall)
+    order = Standing(
+        paths=tuple(str(Path(path).expanduser().absolute()) for path in tasks), agents=agents, attempts=attempts,
+        slots=concurrency, seed=seed, engine=boxes.engine_of(bound, engine), verifier=verifier,
+        rules=rulesets.load(rules) if rules else None, retry=declared.load_retry(retry) if retry else None,
+        strict=strict, quarantined=quarantined, priority=priority, pool=pool)
+    overlap = overlap or (Overlap.QUEUE if isinstance(trigger, Files) else Overlap.SKIP)
+    with opened() as home:
+        schedule = scheduling.add(
+            home, name, trigger, order, pin=pin, existing=existing, tell=note, missed=missed, overlap=overlap,
+            jitter_s=jitter, grace_s=grace, most_failures=max_failures)
+        _tell(home, schedule, json)
+
+
+def _trigger(cron: str | None, zone: str, at: datetime | None, files: str | None, settle: float) -> Cron | Once | Files:
+    if sum(one is not None for one in (cron, at, files)) != 1:
+        raise UsageError("a schedule has one trigger", field="--cron", remedy="Say one of --cron, --at and --files.")
+    if cron is not None:
+        return Cron(expression=cron, zone=zone)
+    return Once(at=at.astimezone(UTC)) if at is not None else watch.parse(files or "", settle)
+
+
+@app.command("list")
+def list_(json: Json = False) -> None:
+    """Every schedule, how it stands, and when it fires next."""
+    with opened() as home:
+        found = [(schedule, home.store.schedules.tally(schedule.id)) for schedule in home.store.schedules.all()]
+    if json:
+        emit_json({"schedules": [_json(schedule, tally) for schedule, tally in found]})
+        return
+    table(("name", "when", "state", "next", "#fired", "#skipped", "#missed", "#failed"), [
+        (schedule.name, _told(schedule), schedule.state.value, *([_local(at) for at in scheduling.coming(schedule, 1)]
+                                                                 or ["–"]),
+         *(str(tally.get(state.value, 0)) for state in
+           (FiringState.FIRED, FiringState.SKIPPED, FiringState.MISSED, FiringState.FAILED)))
+        for schedule, tally in found])
+
+
+@app.command()
+def show(name: Name, last: Most = 20, json: Json = False) -> None:
+    """A schedule: its next times, and what became of the last ones."""
+    with opened() as home:
+        _tell(home, home.store.schedules.named(name), json, last)
+
+
+@app.command()
+def pause(name: Name, reason: Reason = None, json: Json = False) -> None:
+    """Fire no more until it is resumed."""
+    with opened() as home:
+        _say(scheduling.pause(home, name, reason), json)
+
+
+@app.command()
+def resume(name: Name, json: Json = False) -> None:
+    """Fire again. Times that passed during the pause are let go."""
+    with opened() as home:
+        _say(scheduling.resume(home, name), json)
+
+
+@app.command()
+def remove(name: Name, json: Json = False) -> None:
+    """Forget a schedule and its firings; runs that it began stay."""
+    with opened() as home:
+        gone = scheduling.remove(home, name)
+    if json:
+        emit_json({"id": gone.id, "name": gone.name, "state": "removed"})
+    else:
+        out.print(f"{gone.name}: removed")
+
+
+@app.command()
+def fire(name: Name, json: Json = False) -> None:
+    """Fire once more, now, paused or not. The run waits for workers."""
+    with opened() as home:
+        firing = scheduling.fire(home, name, note)
+        told = _firing(home, firing)
+    if json:
+        emit_json(told)
+    else:
+        out.print(f"{plain(name)}: {firing.state.value}" + (f" ({plain(firing.reason)})" if firing.reason else ""))
+
+
+def _say(schedule: Schedule, json: bool) -> None:
+    if json:
+        emit_json(_json(schedule, {}))
+    else:
+        why = f" ({plain(schedule.reason)})" if schedule.reason else ""
+        out.print(f"{schedule.name}: {schedule.state.value}{why}")
+
+
+def _tell(home: Home, schedule: Schedule, json: bool, last: int = 20) -> None:
+    firings = [_firing(home, one) for one in home.store.schedules.firings(schedule.id, last)]
+    if json:
+        emit_json({**_json(schedule, home.store.schedules.tally(schedule.id)), "firings": firings})
+        return
+    out.print(f"{schedule.name} ({schedule.id}): {schedule.state.value}"
+              + (f" ({plain(schedule.reason)})" if schedule.reason else ""))
+    out.print(plain(_told(schedule)) + f"; missed: {schedule.missed.value}, overlap: {schedule.overlap.value}")
+    for at in scheduling.coming(schedule):
+        out.print(f"next: {_local(at)}")
+    if firings:
+        table(("due", "by", "state", "run", "", "why"), [
+            (_local(datetime.fromisoformat(one["due"])), one["by"],
+             one["state"] + (f" ({one['count']})" if one["count"] > 1 else ""), one["run"] or "–",
+             one["run_state"] or "", one["reason"] or ", ".join(file["path"] for file in one["files"][:5]))
+            for one in firings])
+
+
+def _json(schedule: Schedule, tally: dict[str, int]) -> dict[str, Any]:
+    return {**schedule.to_json(), "next": [at.isoformat() for at in scheduling.coming(schedule)], "firings_by": tally}
+
+
+def _firing(home: Home, firing: Firing) -> dict[str, Any]:
+    run = home.store.run(firing.run) if firing.run else None
+    return {**firing.to_json(), "run_state": run.state.value if run else None}
+
+
+def _told(schedule: Schedule) -> str:
+    match schedule.trigger:
+        case Cron() as cron:
+            return f"{cron.expression} {cron.zone}" + (f" +{schedule.jitter_s:g} s" if schedule.jitter_s else "")
+        case Once() as once:
+            return f"once at {_local(once.at)}"
+        case Files() as files:
+            return f"{files.folder}/{files.pattern}"
+
+
+def _local(at: datetime) -> str:
+    return at.astimezone().isoformat(sep=" ", timespec="seconds")
