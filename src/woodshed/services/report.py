@@ -13,6 +13,7 @@ from woodshed.measure.trajectory import from_events
 from woodshed.model import Attempt, AttemptState, ChangeSet, Event, EventKind, Invalid, Run, Task, Valid
 from woodshed.model.changes import Change
 from woodshed.model.diff import described
+from woodshed.services.history import history
 from woodshed.services.home import Home
 from woodshed.tasks.load import find_tasks
 
@@ -81,7 +82,7 @@ def trace(home: Home, attempt_id: str) -> dict[str, Any]:
     attempt = _interesting(home) if attempt_id == "last" else home.store.attempt(attempt_id)
     run = home.store.run(attempt.run)
     execution = attempt.executions
-    events = home.store.events(attempt.id, execution)
+    events = history(home, attempt)
     agent = next(agent for agent in run.spec.agents if agent.name == attempt.agent)
     model = agent.model.name if agent.model else None
     steps = from_events(events, task=attempt.task, agent=attempt.agent, model=model).steps if events else ()
