@@ -99,7 +99,7 @@ async def test_malformed_calls_are_answered_and_counted(
     tmp_path: Path, call: tuple[str, object], needle: str
 ) -> None:
     """Whatever a model writes as a call, the answer says what is wrong; it counts, and the loop goes on."""
-    done = await act(Loop(), tmp_path, said("", call), said("", ("finish", {})))
+    done = await act(Loop(), tmp_path, said("", call), said("", ("finish", {"summary": "I could not do it."})))
     assert done.stop is StopReason.FINISHED
     assert needle in done.results[0]
     assert done.acting.usage.tool_calls == 2
@@ -200,7 +200,7 @@ async def test_full_context_shrinks_once_and_then_stops(tmp_path: Path) -> None:
     assert done.stop is StopReason.FINISHED
     sizes = [len(json.dumps(request)) for request in done.requests]
     assert sizes[6] < sizes[5] * 0.7
-    assert any("shortened" in note["text"] for note in done.of(EventKind.NOTE))
+    assert done.of(EventKind.COMPACTION)[0]["outputs"] == ["t0001c001", "t0002c001", "t0003c001"]
     done = await act(Loop(), tmp_path, bash("ls"), full)
     assert done.stop is StopReason.CONTEXT
 
@@ -213,10 +213,11 @@ async def test_known_window_is_kept_without_asking_the_server(tmp_path: Path) ->
         written = sum(len(message["content"]) for message in request["messages"])
         assert written / 3.5 + request["max_tokens"] <= 4000
     last = done.requests[-1]["messages"]
-    assert [message["content"] for message in last[:2]] == [done.requests[0]["messages"][0]["content"], "Do it."]
+    assert last[0] == done.requests[0]["messages"][0]
+    assert last[1]["content"].startswith("Do it.\n")
+    assert "t0001c001 bash: seq 0 3000 -> exit 0" in last[1]["content"]
     assert "3000" in last[-1]["content"]
-    assert "left out to save room" in last[3]["content"]
-    assert done.of(EventKind.NOTE)
+    assert done.of(EventKind.COMPACTION)
 
 
 async def test_a_server_without_tools_is_answered_in_text(tmp_path: Path) -> None:
@@ -275,6 +276,6 @@ async def test_non_utf8_and_huge_output_are_bounded_and_marked(tmp_path: Path) -
                      said("", ("finish", {})), box=LocalBox(tmp_path / "box"))
     shown = done.results[0]
     assert shown.startswith("\ufffd\u2400ok")
-    assert "characters left out" in shown
+    assert 'the middle left out; read_output("t0001c001", offset=10666, limit)]' in shown
     assert len(shown) < 17_000
     assert done.of(EventKind.TOOL_RESULT)[0]["truncated"]

@@ -10,11 +10,13 @@ import pytest
 
 from localbox import LocalBox
 from scripted import a_task
-from woodshed.harness.tools import DEFAULT_TOOLS, NAMES
+from woodshed.errors import UsageError
+from woodshed.harness.kit import Kit
+from woodshed.harness.tools import ALL_TOOLS, DEFAULT_TOOLS, NAMES, chosen, name_of
 from woodshed.harness.tools.diff import original
 from woodshed.harness.tools.output import shown as as_shown
 from woodshed.interfaces import ExecResult, ToolResult
-from woodshed.model import EnvironmentSpec, Task, Upload
+from woodshed.model import EnvironmentSpec, Observation, Task, ToolCall, Upload
 
 
 class Bench:
@@ -23,7 +25,8 @@ class Bench:
     def __init__(self, folder: Path, task: Task | None = None) -> None:
         self.box = LocalBox(folder / "box")
         self.files = folder / "box" / "workspace"
-        self.tools = {tool.spec.name: tool for tool in (maker(task or a_task(folder)) for maker in DEFAULT_TOOLS)}
+        self.kit = Kit(task or a_task(folder))
+        self.tools = {tool.spec.name: tool for tool in (maker(self.kit) for maker in ALL_TOOLS)}
 
     async def use(self, name: str, **arguments: Any) -> ToolResult:
         return await self.tools[name].run(self.box, arguments, timeout_s=30)
@@ -34,10 +37,12 @@ def bench(tmp_path: Path) -> Bench:
     return Bench(tmp_path)
 
 
-def test_the_tools_are_the_eight(bench: Bench) -> None:
+def test_the_default_tools_are_nine_and_the_rest_come_in_sets(bench: Bench) -> None:
     """Names and schemas: every tool declares an object, and describes itself."""
-    assert set(bench.tools) == NAMES == {"bash", "read_file", "write_file", "edit_file", "search", "diff", "run_tests",
-                                         "finish"}
+    default = {"bash", "read_file", "write_file", "edit_file", "search", "diff", "run_tests", "read_output", "finish"}
+    assert {name_of(maker) for maker in DEFAULT_TOOLS} == default
+    assert set(bench.tools) == NAMES == default | {
+        "shell", "start_job", "read_job", "wait_job", "kill_job", "plan", "delegate"}
     for tool in bench.tools.values():
         assert tool.spec.parameters["type"] == "object"
         assert set(tool.spec.parameters.get("required", ())) <= set(tool.spec.parameters["properties"])
@@ -194,6 +199,17 @@ async def test_run_tests_finds_pytest(bench: Bench) -> None:
 
 
 async def test_finish_ends(bench: Bench) -> None:
-    """finish is done, with or without a summary."""
+    """Where nothing was done, or all of it was shown, finish is done, with or without a summary."""
+    bench.kit.history.append((ToolCall(id="a", name="read_file"), Observation(call="a", content="", exit_code=0)))
     assert (await bench.use("finish")).done
     assert (await bench.use("finish", summary="ok")).content == "ok"
+
+
+def test_tools_are_chosen_by_set_and_by_name() -> None:
+    """Sets and single tools add up, each once; an unknown name is refused with the nearest."""
+    assert chosen(("default",)) == DEFAULT_TOOLS
+    assert [name_of(maker) for maker in chosen(("bash", "plan", "bash", "finish"))] == ["bash", "plan", "finish"]
+    with pytest.raises(UsageError, match="Did you mean 'session'"):
+        chosen(("sesion",))
+    with pytest.raises(UsageError, match="needs tools"):
+        chosen(())

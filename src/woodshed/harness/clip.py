@@ -8,10 +8,12 @@ def decoded(content: bytes) -> str:
     return content.decode("utf-8", "replace").replace("\0", "\N{SYMBOL FOR NULL}")
 
 
-def clip(text: str, limit: int) -> tuple[str, bool]:
-    """``text`` in about ``limit`` characters, and whether any were left out."""
+def clip(text: str, limit: int, how: str = "") -> tuple[str, bool]:
+    """``text`` in about ``limit`` characters, and whether any were left out. ``how`` says how to read the rest."""
     if len(text) <= limit:
         return text, False
     head, tail = limit * 2 // 3, limit // 3
     gap = len(text) - head - tail
-    return f"{text[:head]}\n[... {gap} characters left out ...]\n{text[len(text) - tail:]}", True
+    mark = f"[output {len(text):,} characters; the middle left out; {how}]" if how \
+        else f"[... {gap} characters left out ...]"
+    return f"{text[:head]}\n{mark}\n{text[len(text) - tail:]}", True

@@ -1,96 +1,109 @@
-"""Conversation: what the model sees. Bounded by its window: old outputs go first, the task and the last turns stay."""
+"""Conversation: what the model sees. Bounded by its window, and nothing is left out of it without a handle.
+
+Everything said here is a function of the answers and results that came, in their order: fed the same ones again it is
+the same conversation.
+"""
 
 from __future__ import annotations
 
-import json
-
 from woodshed.errors import ModelRefused
-from woodshed.harness.clip import clip
+from woodshed.harness.compaction import Compaction, Held
 from woodshed.harness.dialects import Dialect, Reading
-from woodshed.harness.limits import CHARS_PER_TOKEN
+from woodshed.harness.kit import CHARS, Kit, read_again, read_again_in_text
+from woodshed.harness.room import Room
+from woodshed.harness.tokens import Gauge, weigh_tools
+from woodshed.harness.turns import Entry, Turn
 from woodshed.interfaces import Acting, ModelRequest, ModelResponse, ToolResult, ToolSpec
 from woodshed.model import EventKind, Message, ToolCall
-
-_OUTPUT_CHARS = 16_000
-_SMALL = 300  # what is shorter is not worth leaving out
-_KEPT_TURNS = 2
-_ANSWER_TOKENS = 64  # the least room for an answer that can hold a call
-_ROOM = 0.7  # of the window after leaving things out: not every turn again, so that the server's prompt cache holds
 
 
 class Conversation:
     """The messages of one attempt, and what was made of the answers."""
 
-    def __init__(self, acting: Acting, dialect: Dialect, tools: list[ToolSpec]) -> None:
-        self._acting, self._specs = acting, tools
+    def __init__(self, acting: Acting, dialect: Dialect, tools: list[ToolSpec], kit: Kit, *, prefix: str = "t") -> None:
+        self._acting, self._specs, self._kit, self._prefix = acting, tools, kit, prefix
         model = acting.agent.model
-        self._window = model.context_tokens if model else None
-        self._most = model.sampling.max_tokens if model else 2048
-        self._chars_per_token = CHARS_PER_TOKEN
+        self._room = Room(model.context_tokens if model else None, model.sampling.max_tokens if model else 2048)
+        self._gauge = Gauge()
         self._reading = Reading()
-        self._turn = 0
         self._acted = self._worked = False
+        kit.fitting = self._fitting
         self._begin(dialect)
 
     def _begin(self, dialect: Dialect) -> None:
-        self.dialect, self.messages = dialect, list[Message]()
+        self.dialect = dialect
         self._tools = tuple(dialect.offers(self._specs))
-        self._tool_chars = len(json.dumps([[tool.description, dict(tool.parameters)] for tool in self._tools]))
+        self._kit.how = read_again if self._tools else read_again_in_text
         workdir = self._acting.task.environment.workdir
-        self._say("system", f"You are a coding agent working in a Linux shell, in the directory {workdir}.\n"
-                            f"{dialect.manual(self._specs)}")
-        self._say("user", self._acting.task.instruction)
+        system = Entry("system", f"You are a coding agent working in a Linux shell, in the directory {workdir}.\n"
+                                 f"{dialect.manual(self._specs)}")
+        self._held = Held(weigh_tools(self._tools), system, Entry("user", self._acting.task.instruction))
+        self._compaction = Compaction(self._held, self._kit, self._gauge, self._room.summary)
+        for entry in self._held.entries():
+            self._acting.emit(EventKind.MESSAGE, {"role": entry.role, "content": entry.body})
+
+    @property
+    def turns(self) -> list[Turn]:
+        """Those that are not left out."""
+        return self._held.turns
+
+    @property
+    def turn(self) -> int:
+        """How often the model has answered."""
+        return self.turns[-1].number if self.turns else 0
+
+    @property
+    def messages(self) -> list[Message]:
+        """All that is sent."""
+        return [entry.message for entry in self._held.entries()]
 
     def fall_back(self, refusal: ModelRefused) -> bool:
         """Begin again in the dialect for servers that take no tools; False when this cannot be why it refused."""
-        if self._turn or self.dialect.fallback is None:
+        if self.turn or self.dialect.fallback is None:
             return False
         self._acting.emit(EventKind.NOTE, {"text": f"the server takes no tools, going on in text: {refusal}"})
+        told = [text for turn in self.turns for text in turn.told]
         self._begin(self.dialect.fallback)
+        for text in told:
+            self.tell(text)
         return True
 
     def request(self, tokens_left: int | None) -> ModelRequest:
         """The next request, made to fit the window where it is known."""
-        most = min(self._most, tokens_left or self._most)
-        if self._window is not None:
-            reserve = min(most, self._window // 2)
-            if self.size() > (room := (self._window - reserve) * self._chars_per_token):
-                self._leave_out(int(room * _ROOM))
-            left = self._window - int(1.05 * self.size() / self._chars_per_token) - 16
-            most = min(most, max(_ANSWER_TOKENS, left))
-        return ModelRequest(messages=tuple(self.messages), tools=self._tools, max_tokens=most)
+        most = self._room.answer(tokens_left)
+        if (goal := self._room.goal(self.tokens(), most)) is not None:
+            self._compaction.to(*goal)
+        return ModelRequest(messages=tuple(self.messages), tools=self._tools, parent=self._acting.parent,
+                            max_tokens=self._room.left(self.tokens(), most))
 
     def hear(self, response: ModelResponse) -> Reading:
         """Take the answer in. The ids of its calls become ours: unique in the attempt, nine letters and digits."""
-        if response.prompt_tokens:
-            self._chars_per_token = min(6.0, max(1.5, self.size() / response.prompt_tokens))
-        self._turn += 1
+        self._gauge.learn(self._held.weight, response.prompt_tokens)
+        number = self.turn + 1
         reading = self.dialect.read(response)
-        calls = tuple(call.model_copy(update={"id": f"t{self._turn % 10_000:04d}c{number % 1000:03d}"})
-                      for number, call in enumerate(reading.calls, 1))
+        calls = tuple(call.model_copy(update={"id": f"{self._prefix}{number % 10_000:04d}c{count % 1000:03d}"})
+                      for count, call in enumerate(reading.calls, 1))
         self._reading = Reading(calls, reading.native, reading.done, reading.complaint, reading.note)
-        self.messages.append(Message(role="assistant", content=response.content,
-                                     tool_calls=calls if reading.native else ()))
+        self.turns.append(Turn(number, Entry(
+            "assistant", response.content, calls=calls if reading.native else ())))
         return self._reading
 
     def observe(self, call: ToolCall, result: ToolResult, hint: str = "") -> None:
         """Show the model what its call did."""
         self._acted = True
         self._worked = result.exit_code in (0, None) and not result.timed_out
-        limit = _OUTPUT_CHARS if self._window is None else min(
-            _OUTPUT_CHARS, int(self._window * self._chars_per_token / 4))
-        output = clip(result.content, limit)[0]
+        self.turns[-1].deeds.append(self._kit.note(call, result))
         notes = [note for note in (self._reading.note, hint) if note]
         if self._reading.native:
-            code = [f"[exit code {result.exit_code}]"] if result.exit_code else []
-            text = "\n".join([*code, output or "[no output]", *notes])
-            self.messages.append(Message(role="tool", content=text, call=call.id))
+            self.turns[-1].replies.append(Entry(
+                "tool", result.content or "[no output]", head=f"[exit code {result.exit_code}]" if result.exit_code
+                else "", tail="\n".join(notes), handle=call.id, call=call.id))
             return
         then = ("If the task is done, reply DONE. If not, reply with the next command." if self._worked
                 else "The command failed. Reply with a better one in a ```bash code block.")
-        text = "\n".join([f"Exit code: {result.exit_code}", f"Output:\n{output}" if output else "No output.",
-                          *notes, then])
-        self.messages.append(Message(role="user", content=text))
+        head = f"Exit code: {result.exit_code}\n{'Output:' if result.content else 'No output.'}"
+        self.turns[-1].replies.append(Entry(
+            "user", result.content, head=head, tail="\n".join([*notes, then]), handle=call.id))
 
     def over(self) -> bool:
         """True when an answer without a call is the end: the model says so, or speaks after work that succeeded.
@@ -99,56 +112,35 @@ class Conversation:
         """
         return self._acted and (self._reading.done or (self.dialect.prose_finishes and self._worked))
 
-    def remind(self) -> None:
+    def remind(self, hint: str = "") -> None:
         """Tell the model what its last answer lacks."""
         end = " If the task is done, reply DONE." if self._acted and self.dialect.prose_finishes else ""
-        self._say("user", self._reading.complaint + end)
+        self._say(" ".join(part for part in (hint, self._reading.complaint + end) if part))
 
     def tell(self, text: str) -> None:
         """Say to the model what no call of its own answers."""
-        self._say("user", text)
+        self._say(text)
+        self.turns[-1].told.append(text)
+
+    def last_words(self) -> str:
+        """What the model wrote last."""
+        return next((turn.said.body for turn in reversed(self.turns) if turn.said is not None), "")
 
     def shrink(self) -> bool:
         """Make the conversation much smaller, after the server said it is too long. False when it cannot be."""
-        return self._leave_out(self.size() // 2)
+        half = self.tokens() // 2
+        return self._compaction.to(half, half)
 
-    def size(self) -> int:
-        """Characters of everything that is sent."""
-        return self._tool_chars + sum(_length(message) for message in self.messages)
+    def tokens(self) -> int:
+        """About how many tokens are sent, by what the server counted last."""
+        return self._gauge.tokens(self._held.weight)
 
-    def _say(self, role: str, content: str) -> None:
-        self.messages.append(Message(role=role, content=content))
-        self._acting.emit(EventKind.MESSAGE, {"role": role, "content": content})
+    def _fitting(self, text: str) -> int:
+        """Characters of ``text`` that one output of this turn may have."""
+        return self._room.characters(text, self._gauge, len(self._reading.calls), CHARS)
 
-    def _leave_out(self, goal: int) -> bool:
-        """Shorten outputs, then the model's own words, oldest first, until ``goal`` characters are reached."""
-        spoken = [index for index, message in enumerate(self.messages) if message.role == "assistant"]
-        recent = spoken[-_KEPT_TURNS] if len(spoken) >= _KEPT_TURNS else 2
-        count = 0
-        for roles in (("tool", "user"), ("assistant",)):
-            for index in range(2, recent):
-                if self.messages[index].role in roles and self.size() > goal:
-                    shorter = _shortened(self.messages[index])
-                    count += shorter is not self.messages[index]
-                    self.messages[index] = shorter
-        if count:
-            self._acting.emit(EventKind.NOTE, {"text": f"context: {count} old messages were shortened to save room"})
-        return count > 0
-
-
-def _length(message: Message) -> int:
-    return len(message.content) + sum(len(json.dumps(call.arguments)) for call in message.tool_calls)
-
-
-def _shortened(message: Message) -> Message:
-    if message.role != "assistant":
-        if len(message.content) <= _SMALL:
-            return message
-        return message.model_copy(update={
-            "content": f"[{len(message.content)} characters of output were left out to save room]"})
-    if _length(message) <= 2 * _SMALL:
-        return message
-    calls = tuple(call.model_copy(update={"arguments": {
-        key: clip(value, _SMALL)[0] if isinstance(value, str) else value for key, value in call.arguments.items()}})
-        for call in message.tool_calls)
-    return message.model_copy(update={"content": clip(message.content, _SMALL)[0], "tool_calls": calls})
+    def _say(self, content: str) -> None:
+        if not self.turns:
+            self.turns.append(Turn(0))
+        self.turns[-1].replies.append(Entry("user", content))
+        self._acting.emit(EventKind.MESSAGE, {"role": "user", "content": content})

@@ -5,10 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from woodshed.harness.tokens import weigh
 from woodshed.interfaces import Acting, ModelResponse
-from woodshed.model import StopReason
-
-CHARS_PER_TOKEN = 3.5  # English and code average 3.3 to 4 with today's vocabularies; used only where none are reported
+from woodshed.model import AgentLimits, StopReason, Usage
 
 
 class Meter:
@@ -35,15 +34,35 @@ class Meter:
             return StopReason.WALL
         return StopReason.TOOL_CALLS if self._acting.usage.tool_calls >= self._limits.tool_calls else None
 
-    def turn(self, response: ModelResponse, sent_chars: int) -> None:
-        """One model call more. A server that reports no tokens is charged by length: a budget must bind."""
+    def calls_left(self) -> int:
+        """How many tool calls may be made now."""
+        return 0 if self.left_s() <= 0 else max(0, self._limits.tool_calls - self._acting.usage.tool_calls)
+
+    def share(self, part: int, turns: int | None) -> AgentLimits | None:
+        """The limits of a sub-task: a ``part``-th of what is left, at most ``turns``; None where that is nothing."""
+        used = self._acting.usage
+        most = (self._limits.turns - used.turns) // part
+        calls = (self._limits.tool_calls - used.tool_calls) // part
+        tokens = None if self._limits.tokens is None else (self._limits.tokens - self._spent) // part
+        if most < 1 or calls < 1 or (tokens is not None and tokens < 1):
+            return None
+        return self._limits.model_copy(update={
+            "turns": min(most, max(1, turns or most)), "tool_calls": calls, "tokens": tokens})
+
+    def absorb(self, usage: Usage) -> None:
+        """A sub-task used this: it is part of this attempt's usage."""
+        self._acting.usage = self._acting.usage.plus(usage)
+        self._spent += usage.prompt_tokens + usage.completion_tokens
+
+    def turn(self, response: ModelResponse, sent: int) -> None:
+        """One model call more, of about ``sent`` tokens: charged where the server reports none, for budgets bind."""
         usage = self._acting.usage
         self._acting.usage = usage.model_copy(update={
             "turns": usage.turns + 1,
             "prompt_tokens": usage.prompt_tokens + response.prompt_tokens,
             "completion_tokens": usage.completion_tokens + response.completion_tokens,
         })
-        guess = int((sent_chars + len(response.content)) / CHARS_PER_TOKEN)
+        guess = sent + weigh(response.content)
         self._spent += (response.prompt_tokens + response.completion_tokens) or guess
 
     def tool_call(self) -> None:

@@ -10,11 +10,15 @@ from woodshed.errors import ContextExceeded, ModelRefused, UsageError
 from woodshed.harness import dialects
 from woodshed.harness.argument import no_argument
 from woodshed.harness.context import Conversation
+from woodshed.harness.finishing import ended_by_words
 from woodshed.harness.hands import Hands
+from woodshed.harness.kit import Kit
 from woodshed.harness.limits import Meter
 from woodshed.harness.pace import Pace
+from woodshed.harness.shelf import Shelf
 from woodshed.harness.stuck import Repeats
-from woodshed.harness.tools import DEFAULT_TOOLS, Maker
+from woodshed.harness.subtask import Delegation, Ending, Family
+from woodshed.harness.tools import chosen
 from woodshed.interfaces import Acting, ModelClient, ModelResponse
 from woodshed.model import StopReason, ToolCall
 
@@ -27,33 +31,44 @@ class Loop:
     needs_model = True
     resumable = True
 
-    def __init__(self, argument: str | None = None, *, tools: Sequence[Maker] = DEFAULT_TOOLS) -> None:
+    def __init__(self, argument: str | None = None) -> None:
         no_argument("loop", argument)
-        self._tools = tuple(tools)
 
     async def act(self, acting: Acting) -> StopReason:
         """Why it ended. Raises UsageError without a model, ModelFault, HarnessFault, and the sandbox's faults."""
-        if acting.model is None:
-            raise UsageError("the agent 'loop' needs a model", field="model", remedy="Give one with --model.")
-        meter, pace, repeats, idle = Meter(acting), Pace(), Repeats(), 0
-        hands = Hands(acting, self._tools, meter)
-        talk = Conversation(acting, dialects.named(acting.agent.dialect), [t.spec for t in hands.tools.values()])
+        return (await converse(acting, Family())).stop
+
+
+async def converse(acting: Acting, family: Family) -> Ending:
+    """One conversation, from the task to its end."""
+    if acting.model is None:
+        raise UsageError("the agent 'loop' needs a model", field="model", remedy="Give one with --model.")
+    meter, pace, repeats, idle = Meter(acting), Pace(), Repeats(acting.emit), 0
+    kit = Kit(acting.task, Shelf(acting.blobs), acting.emit)
+    if family.depth < acting.agent.limits.depth:
+        kit.delegate = Delegation(acting, meter, family, converse)
+    hands = Hands(acting, chosen(acting.agent.tools), meter, kit)
+    talk = Conversation(acting, dialects.named(acting.agent.dialect), hands.specs, kit, prefix=family.prefix)
+    try:
         while (stop := await _before_turn(acting, talk, meter)) is None:
             response = await _ask(acting.model, talk, meter, pace)
             if isinstance(response, StopReason):
-                return response
+                return Ending(response, talk.last_words())
             reading = talk.hear(response)
             if reading.calls:
                 idle = 0
                 if (end := await _carry_out(reading.calls, talk, hands, meter, repeats)) is not None:
                     return end
             elif talk.over():
-                return StopReason.FINISHED
+                ended_by_words(kit, response.content)
+                return Ending(StopReason.FINISHED, response.content)
             elif (idle := idle + 1) > REMINDERS:
-                return StopReason.NO_ACTION
+                return Ending(StopReason.NO_ACTION, response.content)
             else:
-                talk.remind()
-        return stop
+                talk.remind(repeats.say(response.content))
+        return Ending(stop, talk.last_words())
+    finally:
+        await hands.close()
 
 
 async def _before_turn(acting: Acting, talk: Conversation, meter: Meter) -> StopReason | None:
@@ -83,21 +98,22 @@ async def _ask(model: ModelClient, talk: Conversation, meter: Meter, pace: Pace)
             return StopReason.WALL
         else:
             pace.answered(response, max(time.monotonic() - started, response.seconds))  # a recorded one comes at once
-            meter.turn(response, talk.size())
+            meter.turn(response, talk.tokens())
             return response
 
 
 async def _carry_out(
     calls: Sequence[ToolCall], talk: Conversation, hands: Hands, meter: Meter, repeats: Repeats
-) -> StopReason | None:
-    """Do the calls in order; the reason to stop, if one of them gave it."""
-    for call in calls:
-        if (stop := meter.no_more_calls()) is not None:
-            return stop
-        result = await hands.do(call)
-        if result.done:
-            return StopReason.FINISHED
-        talk.observe(call, result, repeats.see(call, result))
-        if repeats.hopeless:
-            return StopReason.STUCK
+) -> Ending | None:
+    """Do the calls in order, at once where they only read; the end, if one of them gave it."""
+    for batch in hands.batches(calls):
+        allowed = batch[:meter.calls_left()]
+        for call, result in zip(allowed, await hands.all(allowed), strict=True):
+            if result.done:
+                return Ending(StopReason.FINISHED, result.content)
+            talk.observe(call, result, repeats.see(call, result, talk.turn))
+            if repeats.hopeless:
+                return Ending(StopReason.STUCK, talk.last_words())
+        if len(allowed) < len(batch):
+            return Ending(meter.no_more_calls() or StopReason.TOOL_CALLS, talk.last_words())
     return None

@@ -40,6 +40,7 @@ async def carried_out(emit: Emit, intent: Mapping[str, Any], work: Work, kept: K
         "call": intent["call"], "content": result.content, "exit_code": result.exit_code,
         "truncated": result.truncated, "timed_out": result.timed_out,
         "seconds": round(time.perf_counter() - started, 6), **({"done": True} if result.done else {}),
+        **({"characters": result.characters, "blob": result.blob} if result.characters is not None else {}),
     })
     if kept is not None:
         await kept()

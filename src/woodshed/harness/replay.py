@@ -9,14 +9,17 @@ from typing import Any
 
 from woodshed.errors import UsageError
 from woodshed.harness.hands import Hands
+from woodshed.harness.kit import Kit
 from woodshed.harness.limits import Meter
-from woodshed.harness.tools import DEFAULT_TOOLS, NAMES
+from woodshed.harness.shelf import Shelf
+from woodshed.harness.tools import ALL_TOOLS, NAMES
 from woodshed.interfaces import Acting
 from woodshed.model import StopReason, ToolCall, Trajectory
 
 _FILE_BYTES = 200_000_000
 _SHELLS = frozenset({"bash_command", "execute_bash", "execute_command", "run_command", "run_shell_command", "shell",
                      "terminal"})  # what other agents call the tool that takes one ``command``
+_LEFT_OUT = frozenset({"delegate"})  # what a helper did stands in the record by itself
 
 
 class Replay:
@@ -36,14 +39,18 @@ class Replay:
     async def act(self, acting: Acting) -> StopReason:
         """FINISHED after the last call, TOOL_CALLS or WALL at a limit."""
         meter = Meter(acting)
-        hands = Hands(acting, DEFAULT_TOOLS, meter)
-        for call in self.plan:
-            if acting.between_turns is not None:
-                await acting.between_turns()
-            if (stop := meter.no_more_calls()) is not None:
-                return stop
-            if (await hands.do(call)).done:
-                break
+        kit = Kit(acting.task, Shelf(acting.blobs), acting.emit)
+        hands = Hands(acting, ALL_TOOLS, meter, kit)
+        try:
+            for call in self.plan:
+                if acting.between_turns is not None:
+                    await acting.between_turns()
+                if (stop := meter.no_more_calls()) is not None:
+                    return stop
+                if call.name not in _LEFT_OUT:
+                    kit.note(call, await hands.do(call))  # a finish that was answered is no end, here as there
+        finally:
+            await hands.close()
         return StopReason.FINISHED
 
 

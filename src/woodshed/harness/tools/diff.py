@@ -14,38 +14,36 @@ from pathlib import Path
 from typing import Any, BinaryIO, ClassVar
 
 from woodshed.errors import StoreFault
-from woodshed.harness.clip import clip
-from woodshed.harness.tools.output import CHARS
+from woodshed.harness.kit import Kit
 from woodshed.interfaces import Reach, Sandbox, ToolResult, ToolSpec
 from woodshed.model import Change, ChangeSet, Task
 from woodshed.model.diff import described
 
 _FILE_BYTES = 500_000
 _ALL_BYTES = 20_000_000
-_SHOWN_CHARS = 10 * CHARS
+_SHOWN_CHARS = 160_000
 
 
 @dataclass(frozen=True, slots=True)
 class Diff:
     """Shows the changes below the working directory."""
 
-    task: Task
+    kit: Kit
     reach: ClassVar[Reach] = "files"
     spec = ToolSpec(
         "diff", "Show what you changed in the working directory since the start, as a unified diff.",
         {"type": "object", "properties": {}})
 
     async def run(self, sandbox: Sandbox, arguments: Mapping[str, Any], *, timeout_s: float) -> ToolResult:
-        """The diff, clipped. Originals are the task's uploads; a file of the image shows as new."""
+        """The diff. Originals are the task's uploads; a file of the image shows as new."""
         kept = _Memory()
         try:
             async with asyncio.timeout(timeout_s):
-                changes = await sandbox.changes(kept, roots=(self.task.environment.workdir,))
+                changes = await sandbox.changes(kept, roots=(self.kit.task.environment.workdir,))
                 text = await asyncio.to_thread(self._text, changes, kept)
         except TimeoutError:
             return ToolResult(f"diff: not ready within {timeout_s:.0f} s; use bash instead.", 1, timed_out=True)
-        text, clipped = clip(text or "Nothing is changed.", CHARS)
-        return ToolResult(text, exit_code=0, truncated=clipped)
+        return ToolResult(text or "Nothing is changed.", exit_code=0)
 
     def _text(self, changes: ChangeSet, kept: _Memory) -> str:
         """No more than what can be shown: an agent may have changed fifty thousand files."""
@@ -59,7 +57,7 @@ class Diff:
         return "".join([*parts, *(f"not captured: {reason}\n" for reason in changes.refused[:100])])
 
     def _shown(self, change: Change, kept: _Memory) -> str:
-        return described(change, original(self.task, change.path), kept.contents.get(change.sha256 or ""))
+        return described(change, original(self.kit.task, change.path), kept.contents.get(change.sha256 or ""))
 
 
 def original(task: Task, path: str) -> bytes | None:

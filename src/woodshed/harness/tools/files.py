@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, ClassVar
 
-from woodshed.harness.clip import clip
-from woodshed.harness.tools.output import CHARS, absolute
+from woodshed.harness.kit import Kit
+from woodshed.harness.tools.output import absolute
 from woodshed.interfaces import Reach, Sandbox, ToolResult, ToolSpec
-from woodshed.model import Task
 
 _LINES = 400
 _COMPARED = 500  # characters of a line that is looked for among others like it; the comparison costs their square
@@ -22,8 +21,9 @@ _PATH = {"type": "string", "description": "absolute, or relative to the working 
 class ReadFile:
     """Shows a file, or a part of it."""
 
-    task: Task
+    kit: Kit
     reach: ClassVar[Reach] = "files"
+    parallel_safe: ClassVar[bool] = True
     spec = ToolSpec(
         "read_file", "Read a text file, at most 400 lines at once.",
         {"type": "object", "properties": {
@@ -33,7 +33,7 @@ class ReadFile:
 
     async def run(self, sandbox: Sandbox, arguments: Mapping[str, Any], *, timeout_s: float) -> ToolResult:
         """The lines as they stand; a head line tells which, where it is not the whole file."""
-        path = absolute(self.task, arguments["path"])
+        path = absolute(self.kit.task, arguments["path"])
         try:
             content = await sandbox.read(path)
         except OSError as error:
@@ -45,17 +45,16 @@ class ReadFile:
         chosen = lines[first - 1:first - 1 + min(_LINES, max(1, arguments.get("lines", _LINES)))]
         if not chosen and lines:
             return ToolResult(f"{path} has {len(lines)} lines; there is no line {first}.", exit_code=1)
-        text, clipped = clip("".join(chosen), CHARS)
         part = len(chosen) < len(lines)
         head = f"[lines {first} to {first + len(chosen) - 1} of {len(lines)}]\n" if part else ""
-        return ToolResult(head + (text or "[the file is empty]"), exit_code=0, truncated=clipped or part)
+        return ToolResult(head + ("".join(chosen) or "[the file is empty]"), exit_code=0, truncated=part)
 
 
 @dataclass(frozen=True, slots=True)
 class WriteFile:
     """Replaces a whole file."""
 
-    task: Task
+    kit: Kit
     reach: ClassVar[Reach] = "files"
     spec = ToolSpec(
         "write_file", "Write a whole file, replacing what was there; folders are made as needed.",
@@ -64,7 +63,7 @@ class WriteFile:
 
     async def run(self, sandbox: Sandbox, arguments: Mapping[str, Any], *, timeout_s: float) -> ToolResult:
         """How many bytes now stand there."""
-        path, content = absolute(self.task, arguments["path"]), arguments["content"].encode()
+        path, content = absolute(self.kit.task, arguments["path"]), arguments["content"].encode()
         try:
             await sandbox.write(path, content, mode=await _mode(sandbox, path))
         except OSError as error:
@@ -76,7 +75,7 @@ class WriteFile:
 class EditFile:
     """Replaces one piece of text that occurs exactly once."""
 
-    task: Task
+    kit: Kit
     reach: ClassVar[Reach] = "files"
     spec = ToolSpec(
         "edit_file", "Replace one exact piece of text in a file. It must occur exactly once.",
@@ -87,7 +86,7 @@ class EditFile:
 
     async def run(self, sandbox: Sandbox, arguments: Mapping[str, Any], *, timeout_s: float) -> ToolResult:
         """Where it was replaced; nothing is written when the text is not there exactly once."""
-        path, old, new = absolute(self.task, arguments["path"]), arguments["old"], arguments["new"]
+        path, old, new = absolute(self.kit.task, arguments["path"]), arguments["old"], arguments["new"]
         if not old:
             return ToolResult("edit_file: 'old' is empty; use write_file to write a whole file.", exit_code=2)
         try:

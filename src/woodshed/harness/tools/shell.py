@@ -6,33 +6,42 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from woodshed.harness.kit import Kit
 from woodshed.harness.tools.output import KEPT_BYTES, shown
 from woodshed.interfaces import Reach, Sandbox, ToolResult, ToolSpec
-from woodshed.model import Task
 
-_QUIET = {"PAGER": "cat", "GIT_PAGER": "cat", "TERM": "dumb", "PIP_PROGRESS_BAR": "off"}
+QUIET = {"PAGER": "cat", "GIT_PAGER": "cat", "TERM": "dumb", "PIP_PROGRESS_BAR": "off"}
 _COMMAND_BYTES = 100_000  # the kernel takes 131,072 bytes in one argument (MAX_ARG_STRLEN)
 _MATCHES = 100
 _LINE_CHARS = 300
+
+
+def too_long(tool: str, command: str) -> ToolResult | None:
+    """The answer to a command that the kernel would not take."""
+    if len(command.encode("utf-8", "replace")) <= _COMMAND_BYTES:
+        return None
+    return ToolResult(f"{tool}: the command is too long; put long content into a file with write_file.", 2)
 
 
 @dataclass(frozen=True, slots=True)
 class Bash:
     """Runs a shell command."""
 
-    task: Task
+    kit: Kit
     reach: ClassVar[Reach] = "sandbox"
     spec = ToolSpec(
         "bash", "Run a shell command in the working directory and return its output.",
-        {"type": "object", "properties": {"command": {"type": "string", "description": "the shell command"}},
+        {"type": "object", "properties": {
+            "command": {"type": "string", "description": "the shell command"},
+            "timeout_s": {"type": "number", "description": "seconds until it is cut off"}},
          "required": ["command"]})
 
     async def run(self, sandbox: Sandbox, arguments: Mapping[str, Any], *, timeout_s: float) -> ToolResult:
         """Its output and exit code. State of the shell (cd, export) does not outlive it."""
         command = arguments["command"]
-        if len(command.encode()) > _COMMAND_BYTES:
-            return ToolResult("bash: the command is too long; put long content into a file with write_file.", 2)
-        return shown(await sandbox.exec(command, cwd=self.task.environment.workdir, env=_QUIET, timeout_s=timeout_s,
+        if (wrong := too_long("bash", command)) is not None:
+            return wrong
+        return shown(await sandbox.exec(command, cwd=self.kit.task.environment.workdir, env=QUIET, timeout_s=timeout_s,
                                         output_bytes=KEPT_BYTES))
 
 
@@ -40,8 +49,9 @@ class Bash:
 class Search:
     """Finds lines by a regular expression."""
 
-    task: Task
+    kit: Kit
     reach: ClassVar[Reach] = "files"
+    parallel_safe: ClassVar[bool] = True
     spec = ToolSpec(
         "search", "Find lines that match a regular expression (grep -E) in the files below a path.",
         {"type": "object", "properties": {
@@ -53,7 +63,7 @@ class Search:
         """``path:line:text`` of at most 100 matches, long lines cut."""
         argv = ["grep", "-rnIE", "--exclude-dir=.git", "--exclude-dir=node_modules", "-e", arguments["pattern"],
                 "--", arguments.get("path") or "."]
-        found = await sandbox.exec(argv, cwd=self.task.environment.workdir, timeout_s=timeout_s,
+        found = await sandbox.exec(argv, cwd=self.kit.task.environment.workdir, timeout_s=timeout_s,
                                    output_bytes=KEPT_BYTES)
         if found.exit_code == 1 and not found.stdout:
             return ToolResult("No line matches.", exit_code=1)
@@ -84,14 +94,14 @@ fi
 class RunTests:
     """Runs the tests that the agent can see: ``test_command`` of the task's metadata, or what the files suggest."""
 
-    task: Task
+    kit: Kit
     reach: ClassVar[Reach] = "sandbox"
     spec = ToolSpec(
         "run_tests", "Run the tests that are visible in the working directory.", {"type": "object", "properties": {}})
 
     async def run(self, sandbox: Sandbox, arguments: Mapping[str, Any], *, timeout_s: float) -> ToolResult:
         """The tests' output and exit code."""
-        given = self.task.metadata.get("test_command")
+        given = self.kit.task.metadata.get("test_command")
         command = given if isinstance(given, str) and given.strip() else _GUESS
-        return shown(await sandbox.exec(command, cwd=self.task.environment.workdir, env=_QUIET, timeout_s=timeout_s,
+        return shown(await sandbox.exec(command, cwd=self.kit.task.environment.workdir, env=QUIET, timeout_s=timeout_s,
                                         output_bytes=KEPT_BYTES))
