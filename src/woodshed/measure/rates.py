@@ -63,3 +63,13 @@ def interval_of_tasks(counts: Sequence[tuple[int, int]], z: float = Z95) -> tupl
     spread = math.fsum((rate - mean) ** 2 for rate in rates) / (len(rates) * (len(rates) - 1))
     effective = mean * (1 - mean) / spread if spread > 1e-12 else float(len(rates))
     return wilson(mean, min(effective, float(tries)), z)
+
+
+def all_of_k(n: int, c: int, k: int) -> float:
+    """The unbiased estimate of the chance that all of k tries pass (pass^k), from c passes in n tries.
+
+    C(c, k) / C(n, k), as in tau-bench (Yao et al. 2024, arXiv 2406.12045). Raises ValueError as :func:`pass_at_k`.
+    """
+    if not 0 <= c <= n or not 1 <= k <= n:
+        raise ValueError(f"pass^{k} is not defined for {c} passes in {n} tries")
+    return math.comb(c, k) / math.comb(n, k)
