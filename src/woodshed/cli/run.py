@@ -13,9 +13,9 @@ import typer
 from woodshed.cli.driving import driven
 from woodshed.cli.output import Json, emit_json, note, number, out, percent, table
 from woodshed.errors import UsageError
-from woodshed.model import Agent, AgentLimits, Run, RunSpec, Sampling, SandboxPolicy, Task
+from woodshed.model import Agent, AgentLimits, Durability, Run, RunSpec, Sampling, SandboxPolicy, Task
 from woodshed.services import agents as agent_service
-from woodshed.services import boxes, declared, report, rulesets, runs, shared
+from woodshed.services import boxes, declared, lasting, report, rulesets, runs, shared
 from woodshed.services.home import Home, opened
 
 Tasks = Annotated[list[str] | None, typer.Argument(help="Task folders, or folders of them.", show_default=False)]
@@ -50,6 +50,10 @@ NotBefore = Annotated[datetime | None, typer.Option(
     metavar="ISO", formats=["%Y-%m-%dT%H:%M:%S%z", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M%z", "%Y-%m-%dT%H:%M"],
     help="With --detach: begin at this time at the earliest; local unless it says otherwise.")]
 
+Lasts = Annotated[Durability, typer.Option(
+    "--durability", help="fine: an attempt that is cut off goes on at its turn; docs/durability.md.")]
+Checkpoint = Annotated[str | None, typer.Option(
+    metavar="RULE", help="With --durability fine: how often files are kept (turns=10,minutes=5).")]
 
 def run(
     tasks: Tasks = None,
@@ -76,6 +80,10 @@ def run(
     strict: Strict = False,
     quarantined: Quarantined = False,
     detach: Detach = False,
+    durability: Lasts = Durability.COARSE,
+    checkpoint: Checkpoint = None,
+    deadline: Deadline = None,
+    run_deadline: RunDeadline = None,
     priority: Priority = None,
     key: Key = None,
     not_before: NotBefore = None,
@@ -100,7 +108,7 @@ def run(
             turns=turns, tool_calls=tool_calls, tokens=tokens, wall=wall)
         spec, found = runs.plan(
             tasks,
-            agents,
+            lasting.lasting(agents, durability, checkpoint),
             attempts=attempts,
             concurrency=concurrency or 2,
             seed=seed,

@@ -29,7 +29,7 @@ from woodshed.model import (
 from woodshed.model.event import now
 from woodshed.model.retry import RetryRules
 from woodshed.model.rules import RuleSet
-from woodshed.services import rulesets
+from woodshed.services import lasting, rulesets
 from woodshed.services.calibration.standing import admitted
 from woodshed.services.crew import Crew
 from woodshed.services.home import Home
@@ -108,6 +108,7 @@ def plan(
 
 
 def _check_policies(spec: RunSpec, tasks: Sequence[Task], tell: Callable[[str], None]) -> None:
+    lasting.check(spec, tasks)
     plugins.verifier(spec.verifier)
     told: dict[str, None] = {}
     for agent in spec.agents:

@@ -43,6 +43,7 @@ class Runtimes:
         self._home, self._parallel = home, parallel
         self._slots = asyncio.Semaphore(parallel)
         self._open: dict[str, asyncio.Task[Live]] = {}
+        self._leaving = False
 
     @asynccontextmanager
     async def of(self, run_id: str) -> AsyncIterator[Live]:
@@ -56,12 +57,20 @@ class Runtimes:
             if self._open.get(run_id) is opening:
                 del self._open[run_id]
             raise
+        live.runtime.leaving = self._leaving
         live.users += 1
         try:
             yield live
         finally:
             live.users -= 1
             live.used_at = time.monotonic()
+
+    def leave(self) -> None:
+        """Attempts of fine durability are left at their next turn, with a checkpoint for others to go on from."""
+        self._leaving = True
+        for opening in self._open.values():
+            if opening.done() and not opening.cancelled() and opening.exception() is None:
+                opening.result().runtime.leaving = True
 
     async def _opened(self, run_id: str) -> Live:
         run = await asyncio.to_thread(self._home.store.run, run_id)

@@ -105,6 +105,8 @@ class Settling:
             return await live.runtime.execute(attempt, log)
         except asyncio.CancelledError:
             log.set_aside(interrupted(self._why(attempt.id)))
+            if live.runtime.leaving:
+                self._queue.give_back(attempt.id, self._executor)
             raise
 
     async def _settle(self, live: Live, attempt: Attempt, log: EventLog, outcome: Outcome) -> None:

@@ -83,6 +83,7 @@ class _Worker:
         self.called_off: set[str] = set()
         self.cut: set[str] = set()
         self.heart: Heart
+        self.loop: asyncio.AbstractEventLoop
         self.draining = self.stopped = self.reaped = False
         self.signals = 0
         self.wake = asyncio.Event()
@@ -105,7 +106,7 @@ class _Worker:
         self.stack.push_async_callback(self.durable.close)  # first, so that nothing uses a runtime any more
         self.queue.enlist(self.executor, host=platform.node(), pid=os.getpid(), slots=self.slots.count,
                           pool=self.terms.pool)
-        loop = asyncio.get_running_loop()
+        loop = self.loop = asyncio.get_running_loop()
         self.heart = Heart(self.queue, self.executor, lambda: (self.slots.count, len(self.claimed)),
                            lambda answer: loop.call_soon_threadsafe(self._heard, answer))
         self.stack.callback(self.heart.stop)
@@ -168,9 +169,7 @@ class _Worker:
     def _asked_to_end(self) -> None:
         self.signals += 1
         if self.signals == 1:
-            self.draining = True
-            self.tell(f"draining: {len(self.claimed)} attempts go on to their end, nothing more is taken "
-                      "(a second signal stops them)")
+            self._drain()
         else:
             self.stopped = True
             self.durable.halt()
@@ -178,6 +177,14 @@ class _Worker:
                 self._cut(attempt)
         self._end_child()
         self.wake.set()
+
+    def _drain(self) -> None:
+        """Nothing more is taken. What runs goes on to its end or, where others can go on with it, to its next turn."""
+        if not self.draining:
+            self.draining = True
+            self.runtimes.leave()
+            self.tell(f"draining: {len(self.claimed)} attempts go on to their end, or to a checkpoint where their "
+                      "durability is fine; nothing more is taken (a second signal stops them)")
 
     async def _over(self) -> bool:
         """Whether this worker has ended, and in ``worked`` why."""
@@ -188,6 +195,8 @@ class _Worker:
             return False
         if self.draining:
             self.worked.ended = "drained"
+            with suppress(StoreFault):  # then whoever comes next does it
+                await self._close_runs()
             return True
         if not self.terms.until_empty:
             return False
@@ -239,7 +248,10 @@ class _Worker:
         """Why the attempt was cut off."""
         if self.reaped:
             return "the worker was taken for dead"
-        return "the run was cancelled" if attempt_id in self.called_off else "the worker was stopped"
+        if attempt_id in self.called_off:
+            return "the run was cancelled"
+        left = self.draining and not self.stopped
+        return "the worker left it for others to go on with" if left else "the worker was stopped"
 
     # -- chores --------------------------------------------------------------------------------------------------------
 
@@ -282,7 +294,8 @@ class _Worker:
         found = self.queue.reap(SILENT_S) if self.heart.steady() else []
         for worker in self.queue.workers():
             if worker.executor == self.executor:
-                self.draining = self.draining or worker.state == "draining"  # as someone else asked for
+                if worker.state == "draining":  # as someone else asked for
+                    self.loop.call_soon_threadsafe(self._drain)
             elif worker.state != "gone" and worker.host == platform.node() \
                     and owner(self.home.path, worker.executor) is None:
                 one = self.queue.reap_one(worker.executor)
@@ -334,6 +347,7 @@ class _Worker:
             self.looking = asyncio.create_task(asyncio.to_thread(self.scheduler.tick))
 
     async def _stop_looking(self) -> None:
+        self.scheduler.halt()
         if self.looking is not None:
             with suppress(StoreFault):  # what is due stays due, for whoever looks next
                 await self.looking

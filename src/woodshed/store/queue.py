@@ -20,11 +20,11 @@ from typing import Any
 import sqlalchemy as sa
 
 from woodshed.errors import UsageError
-from woodshed.model import Attempt, AttemptState, Record, RunState
+from woodshed.model import Attempt, AttemptState, EventKind, Record, RunState
 from woodshed.model.event import now
 from woodshed.store import clock, limits
 from woodshed.store.sharing import Waiting, share_out
-from woodshed.store.tables import attempts, executions, queued, runs, submissions, workers
+from woodshed.store.tables import attempts, events, executions, queued, runs, submissions, workers
 from woodshed.store.text import stamp
 
 _REAP_LOCK = 0x77726170  # "wrap": the key of PostgreSQL's advisory lock around reaping
@@ -32,6 +32,14 @@ _SUSPECT = 2
 """An attempt that was running at so many deaths of a worker goes into quarantine."""
 
 Writing = Callable[[str], AbstractContextManager[sa.Connection]]
+
+_NEWEST = sa.and_(events.c.attempt == attempts.c.id, events.c.execution == attempts.c.executions)
+_FURTHER = sa.select(attempts.c.id).where(
+    sa.exists(sa.select(1).where(_NEWEST, events.c.kind == EventKind.RESUME.value)),
+    sa.exists(sa.select(1).where(
+        _NEWEST, events.c.kind.in_([EventKind.MODEL_RESULT.value, EventKind.TOOL_RESULT.value]))),
+)
+"""Attempts whose newest execution went on with an earlier one and got further: not what kills workers at one place."""
 
 
 class Lane(StrEnum):
@@ -296,6 +304,10 @@ class Queue:
     def _bury(self, connection: sa.Connection, executor: str) -> Reaped:
         connection.execute(sa.update(workers).where(workers.c.executor == executor).values(state="gone"))
         had = self._release(connection, executor, deaths=1)
+        further = list(connection.execute(_FURTHER.where(attempts.c.id.in_(had))).scalars()) if had else []
+        if further:
+            connection.execute(sa.update(queued).where(queued.c.attempt.in_(further)).values(
+                deaths=1, lane=Lane.MAIN.value))
         suspects = sa.select(queued.c.attempt).where(queued.c.attempt.in_(had), queued.c.deaths >= _SUSPECT)
         found = tuple(connection.execute(suspects).scalars()) if had else ()
         if found:
@@ -323,7 +335,7 @@ class Queue:
             return [Worker.model_validate(dict(row)) for row in rows]
 
     def deaths(self, attempt_id: str) -> int:
-        """At how many deaths of a worker the attempt was running."""
+        """At how many deaths of a worker the attempt was running since it last got any further."""
         with self._read("reading the queue") as connection:
             query = sa.select(queued.c.deaths).where(queued.c.attempt == attempt_id)
             return connection.execute(query).scalar() or 0
