@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from woodshed.cli.output import Json, emit_json, note, number, out, plain, table
+from woodshed.errors import UsageError
 from woodshed.services import measured, overhead
 
 app = typer.Typer(no_args_is_help=True)
@@ -128,3 +129,42 @@ def _sandbox_tables(figures: dict[str, Any]) -> None:
          f"≤ {row['at_most']:g}" if "at_most" in row else f"≥ {row['at_least']:g}", marks[row["met"]])
         for row in figures["targets"]
     ])  # fmt: skip
+
+
+@app.command("queue")
+def queue(
+    attempts: Annotated[int, typer.Option("-n", "--attempts", min=30, help="Empty attempts of a round.")] = 1000,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds; the rate is their median.")] = 3,
+    slots: Annotated[int, typer.Option(min=1, help="Attempts of a worker at a time.")] = 8,
+    waiting: Annotated[int, typer.Option(min=0, help="Attempts that wait 0.5 s, for two workers against one.")] = 160,
+    queued: Annotated[int, typer.Option(min=0, help="Attempts in the queue whose weight is told; 0: not.")] = 10_000,
+    database: Annotated[
+        list[str] | None, typer.Option(help="sqlite, postgresql (a server of its own). Repeatable [default: both].")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Stands in the figures.")] = 0,
+    save: Annotated[Path | None, typer.Option(help="Also write the figures to this file.")] = None,
+    json: Json = False,
+) -> None:
+    """What leaving attempts to workers costs: empty ones a second, CPU of each, two workers against one, memory."""
+    from woodshed.services.benching import queue as queues
+
+    chosen = database or ["sqlite", "postgresql"]
+    if unknown := set(chosen) - {"sqlite", "postgresql"}:
+        raise UsageError(f"no database we measure: {', '.join(sorted(unknown))}", field="--database",
+                         remedy="Say sqlite or postgresql.")
+    size = queues.Size(attempts=attempts, rounds=rounds, slots=slots, waiting=waiting, queued=queued)
+    figures = queues.measure(size, databases=chosen, seed=seed, told=note)
+    if save is not None:
+        measured.publish(figures, save)
+    if json:
+        emit_json(figures)
+        return
+    table(("", "#attempts/s", "#CPU ms: all", "#worker", "#server", "#worker's peak MB"), [
+        (name, f"{row['per_s']:.1f}", *(f"{row['cpu_ms_per_attempt'][key]:.1f}" for key in ("all", "worker", "server")),
+         f"{row['worker_peak_mb']:.0f}") for name, row in figures["databases"].items()])
+    for name, row in figures["databases"].items():
+        if two := row.get("two_workers"):
+            out.print(f"{name}: two workers do {two['ratio']:.2f} times one's attempts that wait {two['wait_s']} s, "
+                      f"and {two['empty_per_s']:.1f} empty ones a second")
+        if weight := row.get("queued"):
+            out.print(f"{name}: with {weight['n']} queued a worker weighs {weight['worker_mb']:.0f} MB")

@@ -1,4 +1,4 @@
-"""The measurement behind ``woodshed bench sandbox``: engines and yardsticks side by side, in one run.
+"""The measurements behind ``woodshed bench``: of sandboxes, with yardsticks side by side, and of queues.
 
 ::
 
@@ -13,4 +13,7 @@
     density.py     idle sandboxes and what they weigh; churn
     left.py        whether anything is left of them
     figures.py     percentiles, ratios, targets
+    queue.py       ``woodshed bench queue``: what leaving attempts to workers costs
+    void.py        an engine, an agent and a verifier that do nothing
+    postgres.py    a database server of the benchmark's own
 """
