@@ -25,6 +25,7 @@ from woodshed.store.groups import Groups
 from woodshed.store.limits import Limits
 from woodshed.store.opening import READS, faults, open_engine
 from woodshed.store.queue import Queue, Submission
+from woodshed.store.ratings import Ratings
 from woodshed.store.schedules import Schedules
 from woodshed.store.tables import attempts, events, executions, regraded, regrades, runs
 from woodshed.store.text import dump, dump_data, stamp
@@ -85,6 +86,11 @@ class Store:
     def groups(self) -> Groups:
         """The attempts of runs by task and agent, handed out when all of them have their results."""
         return Groups(self._engine, self._write, self._read)
+
+    @property
+    def ratings(self) -> Ratings:
+        """What people thought of attempts."""
+        return Ratings(self._write, self._read)
 
     def close(self) -> None:
         """Give back the connections. Idempotent."""

@@ -21,7 +21,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-HEAD = "0007"
+HEAD = "0008"
 """The migration that these tables agree with."""
 
 metadata = MetaData(
@@ -253,4 +253,18 @@ leases = Table(
     Column("name", String(64), primary_key=True),
     Column("holder", String(64), nullable=False),
     Column("until", Float(53), nullable=False),
+)
+
+ratings = Table(
+    "ratings",
+    metadata,
+    Column("number", Integer, primary_key=True),
+    Column("attempt", String(80), nullable=False),
+    Column("project", String(64), nullable=False),
+    Column("stars", Integer, nullable=False),
+    Column("note", Text, nullable=False),
+    Column("by", Text, nullable=False),
+    Column("at", String(32), nullable=False),
+    ForeignKeyConstraint(["attempt"], ["attempts.id"]),
+    Index("ix_ratings_attempt", "attempt"),
 )
