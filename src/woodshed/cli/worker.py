@@ -32,7 +32,7 @@ def worker(
     json: Json = False,
 ) -> None:  # fmt: skip
     """Execute attempts of runs started with 'run --detach'. SIGTERM drains, a second one stops. Exit 0 at the end."""
-    terms = working.Terms(slots=_slots(slots), pool=pool_name(pool), lane=lane, until_empty=until_empty,
+    terms = working.Terms(slots=slots_of(slots), pool=pool_name(pool), lane=lane, until_empty=until_empty,
                           aside=_aside(pool) if lane is Lane.MAIN else (), sweep=partial(sweep, settings.home()))
     started = time.perf_counter()
     with opened() as home, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -47,7 +47,8 @@ def worker(
         raise WoodshedError("this worker was taken for dead; start another")
 
 
-def _slots(text: str) -> int | None:
+def slots_of(text: str) -> int | None:
+    """The number that ``--slots`` says; None for auto. Raises UsageError."""
     if text == "auto":
         return None
     if not text.isdecimal() or not 1 <= int(text) <= working.CEILING:

@@ -376,6 +376,18 @@ class Queue:
             found = connection.execute(query).all()
         return any(row.pool == pool for row in found) and not any(row.worker for row in found)
 
+    def pace(self, pool: str = "", over: int = 100) -> float | None:
+        """Mean seconds of the pool's last executions that ended by themselves; None before there was one."""
+        query = (sa.select(executions.c.started_at, executions.c.finished_at)
+                 .join(attempts, attempts.c.id == executions.c.attempt)
+                 .join(submissions, submissions.c.run == attempts.c.run)
+                 .where(submissions.c.pool == pool, executions.c.state == "done", executions.c.finished_at.is_not(None))
+                 .order_by(executions.c.finished_at.desc()).limit(over))
+        with self._read("reading executions") as connection:
+            rows = connection.execute(query).all()
+        spans = [(datetime.fromisoformat(end) - datetime.fromisoformat(begin)).total_seconds() for begin, end in rows]
+        return max(0.0, sum(spans) / len(spans)) if spans else None
+
     def depth(self, pool: str | None = None) -> Depth:
         """What waits and runs of the runs that are open; of one pool, or of all."""
         at = stamp(now())
