@@ -7,6 +7,7 @@ import hashlib
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -14,8 +15,29 @@ from pathlib import Path
 from stat import S_IFDIR, S_IFLNK, S_IFMT, S_IFREG
 from typing import Any
 
-from woodshed.interfaces import BlobSink, ExecResult, FileEvent, FileInfo, Stream
+from woodshed.interfaces import Admit, BlobSink, ExecResult, FileEvent, FileInfo, Listener, Stream
 from woodshed.model import Change, ChangeKind, ChangeSet
+
+
+class Port:
+    """A port of the host's own loopback."""
+
+    def __init__(self, listener: socket.socket, admit: Admit) -> None:
+        self.port = listener.getsockname()[1]
+        self._listener, self._admit, self._serving = listener, admit, set[asyncio.Task[None]]()
+        listener.setblocking(False)
+        self._accepting = asyncio.create_task(self._accept())
+
+    async def _accept(self) -> None:
+        while True:
+            end, _ = await asyncio.get_running_loop().sock_accept(self._listener)
+            self._serving.add(asyncio.ensure_future(self._admit(end.detach())))
+
+    async def close(self) -> None:
+        for task in (self._accepting, *self._serving):
+            task.cancel()
+        await asyncio.gather(self._accepting, *self._serving, return_exceptions=True)
+        self._listener.close()
 
 
 class LocalBox:
@@ -58,6 +80,9 @@ class LocalBox:
     async def _none(self, *args: Any, **kwargs: Any) -> Any:
         """No harness under test asks for this."""
         raise NotImplementedError
+
+    async def listen(self, admit: Admit, *, port: int = 0) -> Listener:
+        return Port(socket.create_server(("127.0.0.1", port)), admit)
 
     async def stat(self, path: str) -> FileInfo:
         info = self.host(path).lstat()

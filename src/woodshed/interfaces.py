@@ -441,7 +441,8 @@ class ModelDoor(Protocol):
         """The key is dead, calls in flight are cut off. Idempotent."""
 
 
-Serve = Callable[["ModelClient", Gate], ModelDoor]
+Serve = Callable[["ModelClient", Gate, str], ModelDoor]
+"""Makes the server of a model, which programs are told is called by the last."""
 
 
 class Interceptor(Protocol):

@@ -16,6 +16,7 @@ HARMLESS = {"urllib.request.getproxies", "urllib.request.proxy_bypass"}  # read 
 ALLOWED = {
     "gateway/call.py": {"aiohttp"},  # the choke point
     "gateway/client.py": {"aiohttp"},  # holds the session that the choke point sends with
+    "gateway/server.py": {"aiohttp", "socket"},  # only answers, and calls the choke point: see the test below
 }
 NOT_TO_MODELS = {
     "gateway/local/": "downloads weights, and asks our own server for its health",
@@ -50,6 +51,18 @@ def test_no_other_module_can_reach_a_model() -> None:
         if found and not name.startswith(tuple(NOT_TO_MODELS)):
             stray[name] = found
     assert stray == {}
+
+
+def test_the_server_opens_no_connection() -> None:
+    """The gateway's server takes of the HTTP library what serves, and of sockets the one that a connection came on."""
+    tree = ast.parse((SOURCE / "gateway/server.py").read_text())
+    taken = {f"{node.module}.{alias.name}" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)
+             for alias in node.names if (node.module or "").split(".")[0] in SENDERS}
+    called = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)
+              and isinstance(node.value, ast.Name) and node.value.id == "socket"}
+    assert taken == {"aiohttp.web", "aiohttp.web_protocol.RequestHandler"}
+    assert called == {"socket"}
+    assert "connect(" not in (SOURCE / "gateway/server.py").read_text()
 
 
 def test_the_completions_address_stands_in_one_place() -> None:

@@ -45,11 +45,11 @@ class Gateway:
         """
         return _Client(self, spec, _Log(spec, emit, kept), seed, past)
 
-    def serve(self, model: ModelClient, gate: Gate) -> ModelDoor:
-        """An HTTP server in front of ``model``, for programs that speak to one; ``gate`` is asked about each call."""
+    def serve(self, model: ModelClient, gate: Gate, name: str) -> ModelDoor:
+        """See :data:`woodshed.interfaces.Serve`. Raises nothing; must be called where the event loop runs."""
         from woodshed.gateway.server import Door  # the server's half of the HTTP library, which few runs need
 
-        return Door(model, gate)
+        return Door(model, gate, name)
 
     @asynccontextmanager
     async def room(self, spec: ModelSpec) -> AsyncIterator[None]:
@@ -115,6 +115,7 @@ class _Log:
                 "messages": [wire.message_json(m) for m in messages[kept:]],
                 "tools": None if tools == self._tools else tools, "sampling": wire.effective(request, self._spec),
                 "max_tokens": request.max_tokens, **({"asked": dict(request.asked)} if request.asked else {}),
+                **_of(request.parent),
             })
         self._messages, self._tools = messages, tools
         return name
@@ -125,9 +126,10 @@ class _Entry:
 
     def __init__(self, log: _Log) -> None:
         self._log, self._call = log, ""
+        self._parent: str | None = None
 
     def sending(self, request: ModelRequest) -> None:
-        self._call = self._log.intent(request)
+        self._call, self._parent = self._log.intent(request), request.parent
 
     def recalled(self, request: ModelRequest) -> None:
         self._call = self._log.intent(request, written=False)
@@ -146,4 +148,10 @@ class _Entry:
             "tool_calls": [c.model_dump(mode="json") for c in response.tool_calls],
             "finish_reason": response.finish_reason, "seconds": round(response.seconds, 6),
             "usage": {"prompt_tokens": response.prompt_tokens, "completion_tokens": response.completion_tokens},
+            **_of(self._parent),
         })
+
+
+def _of(parent: str | None) -> dict[str, str]:
+    """Where an event belongs to a sub-task: the id of the call that delegated it."""
+    return {} if parent is None else {"parent": parent}

@@ -46,12 +46,19 @@ class Failure:
     after_s: float | None = None
 
 
-class Refused(Exception):
-    """The body is no request of the dialect, or asks for what is not served. ``failure`` says so."""
+class Denied(Exception):
+    """A request is not served, for what ``failure`` says."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
+class Refused(Denied):
+    """The body is no request of the dialect, or asks for what is not served."""
 
     def __init__(self, message: str, param: str | None = None, status: int = 400) -> None:
-        super().__init__(message)
-        self.failure = Failure(status, "invalid_request_error", message, param=param)
+        super().__init__(Failure(status, "invalid_request_error", message, param=param))
 
 
 class Dialect(Protocol):

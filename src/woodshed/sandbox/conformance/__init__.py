@@ -18,6 +18,7 @@ from woodshed.sandbox.conformance import (
     life,
     limits,
     policies,
+    ports,
     sessions,
     snapshots,
     transfer,
@@ -28,7 +29,7 @@ __all__ = ["CHECKS", "Check", "MemoryBlobs", "run"]
 
 CHECKS: tuple[Check, ...] = (*commands.CHECKS, *files.CHECKS, *changes.CHECKS, *life.CHECKS, *snapshots.CHECKS,
                              *policies.CHECKS, *limits.CHECKS, *transfer.CHECKS, *sessions.CHECKS,
-                             *egress.CHECKS)
+                             *egress.CHECKS, *ports.CHECKS)
 
 
 async def run(engine: SandboxEngine, checks: Sequence[Check] = CHECKS) -> dict[str, str | None]:

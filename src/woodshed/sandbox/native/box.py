@@ -8,12 +8,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from woodshed.model import Used
+from woodshed.sandbox.egress.seats import Seats
 from woodshed.sandbox.native import policy as policies
 from woodshed.sandbox.native.commands import Commands
 from woodshed.sandbox.native.egress import Network
 from woodshed.sandbox.native.files import Files
 from woodshed.sandbox.native.link import Link, World
 from woodshed.sandbox.native.meter import Meter
+from woodshed.sandbox.native.ports import Ports
 from woodshed.sandbox.native.sessions import Sessions
 from woodshed.sandbox.native.snapshots import NativeSnapshot, Snapshots
 from woodshed.sandbox.native.transfer import Transfer
@@ -27,7 +29,7 @@ class NativeSandbox:
     """
 
     def __init__(
-        self, world: World, end: socket.socket, snapshots: Snapshots, gone: Callable[[], Awaitable[None]]
+        self, world: World, end: socket.socket, snapshots: Snapshots, gone: Callable[[], Awaitable[None]], seats: Seats
     ) -> None:
         """``end`` is our end of PID 1's channel; ``gone`` gives back what the box took of the host."""
         self.id, self.image_digest, self.world = world.id, world.image_digest, world
@@ -43,7 +45,8 @@ class NativeSandbox:
         self.changes, self.upload = files.changes, transfer.upload
         self.download, self.upload_tar = transfer.download, transfer.upload_tar
         self.download_tar, self.watch = transfer.download_tar, transfer.watch
-        self._snapshots, self._meter = snapshots, meter
+        self._snapshots, self._meter, self._ports = snapshots, meter, Ports(self.link, seats)
+        self.listen = self._ports.listen
         self.network: Network | None = None
         """By its policy; set before its first process is asked for."""
         self.stats, self.freeze, self.thaw = meter.stats, meter.freeze, meter.thaw
@@ -90,6 +93,7 @@ class NativeSandbox:
 
     async def _close(self) -> None:
         self._commands.close()
+        await self._ports.close()
         await self.link.close()
         await self._snapshots.close()
         await self._gone()

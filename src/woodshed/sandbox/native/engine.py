@@ -43,7 +43,8 @@ _ENV = {
 _FEW, _SMALL_BYTES = 64, 1 << 20
 _TAIL_CHARS = 2000
 _ALWAYS: frozenset[Capability] = frozenset(
-    {"network", "snapshot", "fork", "export", "memory", "cpus", "disk", "freeze", "pty", "session", "watch"})
+    {"network", "snapshot", "fork", "export", "memory", "cpus", "disk", "freeze", "pty", "session", "watch",
+     "listen"})
 _SPARE_PIDS = 64
 """Where a cgroup bounds processes it is to be the one that refuses: it counts that, an rlimit does not."""
 _WATCHERS = 32
@@ -256,7 +257,8 @@ class NativeEngine:
             groups=hold.groups, privileged=self._privileged, account=acting, stack=hold.stack,
         )
         snapshots = Snapshots(world, opened.server, opened.shelf, Start(root, spec))
-        box = self._boxes[world.id] = NativeSandbox(world, ours, snapshots, self._gone(world.id, hold))
+        box = self._boxes[world.id] = NativeSandbox(
+            world, ours, snapshots, self._gone(world.id, hold), opened.outside.seats)
         opened.guard.add(world, box.link)
         hold.account = box.link.account
         if hold.network is not None:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
 from woodshed.errors import Unsupported
-from woodshed.interfaces import FileEvent, SandboxStats, Session, Snapshot, Terminal
+from woodshed.interfaces import Admit, FileEvent, Listener, SandboxStats, Session, Snapshot, Terminal
 from woodshed.model import Used
 from woodshed.sandbox.native.commands import Commands
 from woodshed.sandbox.native.files import Files
@@ -69,6 +69,10 @@ class RemoteSandbox:
     ) -> Session:
         """Raises Unsupported."""
         raise self._unsupported("session")
+
+    async def listen(self, admit: Admit, *, port: int = 0) -> Listener:
+        """Raises Unsupported."""
+        raise self._unsupported("listen")
 
     async def snapshot(self) -> Snapshot:
         """Raises Unsupported."""

@@ -25,6 +25,8 @@ from woodshed.sandbox.native.inside.rebase import Rest
 from woodshed.sandbox.native.inside.rules import Enforced
 from woodshed.sandbox.native.inside.transfer import Transfers, Work
 
+_BACKLOG = 64
+"""Connections that wait until the engine takes them."""
 _LEAST_FILES, _SOFT_FILES = 64, 1024
 """We live under the limit of open files ourselves; and old programs mind numbers that select(2) cannot take."""
 
@@ -93,12 +95,23 @@ class Init:
         """``works`` are helpers besides those of transfer.py."""
         self.channel, self.commands, self.hold = channel, commands, Hold(channel)
         self.operations = {**commands.operations, **files.operations, **Rest(channel, commands).operations,
-                           **self.hold.operations, **Transfers(channel, commands, works).operations, "thaw": self._thaw}
+                           **self.hold.operations, **Transfers(channel, commands, works).operations, "thaw": self._thaw,
+                           "listen": self._listen}
 
     def _thaw(self, message: wire.Message, fds: list[int]) -> None:
         for waited in self.hold.thawed():
             self.answer(*waited)
         wire.reply(self.channel, message, {"ok": 1})
+
+    def _listen(self, message: wire.Message, fds: list[int]) -> None:
+        """A port of our loopback, handed over: whoever connects to it in here reaches the engine, and nothing else."""
+        end = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        try:
+            end.bind(("127.0.0.1", message["port"]))
+            end.listen(_BACKLOG)
+            wire.reply(self.channel, message, {"ok": 1}, os.dup(end.fileno()))
+        finally:
+            end.close()
 
     def busy(self, message: wire.Message, fds: list[int]) -> None:
         """The root cannot be exchanged: a policy's mounts are of this one."""
