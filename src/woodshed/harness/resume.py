@@ -185,8 +185,9 @@ class Continuity:
             return await self._again(intent, work, reach)
         if number >= self._fine.restored.held:
             await self._redo(known, known.seen, work, reach)
-        return ToolResult(known.seen.content, known.seen.exit_code, known.seen.truncated, known.seen.timed_out,
-                          known.done)
+        seen = known.seen
+        return ToolResult(seen.content, seen.exit_code, seen.truncated, seen.timed_out, known.done, seen.blob,
+                          seen.characters)
 
     async def between_turns(self) -> Sequence[str]:
         """A checkpoint where one is due; what the model must be told before the next turn."""

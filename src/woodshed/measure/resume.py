@@ -181,5 +181,5 @@ def _seen(call: PastCall, data: Mapping[str, Any]) -> PastCall:
     seen = Observation(
         call=call.call, content=str(data.get("content", "")), exit_code=data.get("exit_code"),
         truncated=bool(data.get("truncated")), timed_out=bool(data.get("timed_out")),
-        interrupted=bool(data.get("interrupted")))
+        interrupted=bool(data.get("interrupted")), blob=data.get("blob"), characters=data.get("characters"))
     return call.model_copy(update={"seen": seen, "done": bool(data.get("done"))})

@@ -24,20 +24,23 @@ class _Draft:
     asked: bool = False
     seq: int = 0
     call_seqs: list[int] = field(default_factory=list)
+    parent: str | None = None
 
     def step(self, index: int) -> Step:
         """The step; a call without a result is one that was cut off, and says so."""
         seen = tuple(found or Observation(call=call, content="", interrupted=True)
                      for call, found in self.observations.items())
         return Step(index=index, source=self.source, message=self.message, tool_calls=tuple(self.calls),
-                    observations=seen, prompt_tokens=self.prompt_tokens, completion_tokens=self.completion_tokens)
+                    observations=seen, prompt_tokens=self.prompt_tokens, completion_tokens=self.completion_tokens,
+                    parent=self.parent)
 
 
 def from_events(events: Sequence[Event], *, task: str, agent: str, model: str | None = None) -> Trajectory:
     """All turns of one execution, in the order of ``seq``.
 
     Messages of system and user, each answer of the model with the calls it made, and each call that no model asked
-    for (reference solution, replay) are steps. Raises ValueError for no events, or events of several executions.
+    for (reference solution, replay) are steps. Those of a sub-task stand where they happened, with their parent.
+    Raises ValueError for no events, or events of several executions.
     """
     owners = {(event.attempt, event.execution) for event in events}
     if len(owners) != 1:
@@ -61,26 +64,31 @@ def _drafts(events: Sequence[Event]) -> list[_Draft]:
 
 
 def _read(kind: EventKind, data: dict[str, Any], drafts: list[_Draft], seq: int) -> None:
+    parent = data.get("parent")
     if kind is EventKind.MESSAGE:
         source = str(data.get("role", "user"))
-        drafts.append(_Draft(source if source in ("system", "user") else "user", str(data.get("content", "")), seq=seq))
+        drafts.append(_Draft(source if source in ("system", "user") else "user", str(data.get("content", "")), seq=seq,
+                             parent=parent))
     elif kind is EventKind.MODEL_RESULT:
         usage = data.get("usage") or {}
         drafts.append(_Draft("agent", str(data.get("content", "")), prompt_tokens=usage.get("prompt_tokens"),
-                             completion_tokens=usage.get("completion_tokens"), asked=True, seq=seq))
+                             completion_tokens=usage.get("completion_tokens"), asked=True, seq=seq, parent=parent))
     elif kind is EventKind.TOOL_CALL:
-        if not drafts or not drafts[-1].asked:
-            drafts.append(_Draft("agent", seq=seq))
+        draft = next((draft for draft in reversed(drafts) if draft.parent == parent), None)
+        if draft is None or not draft.asked:
+            draft = _Draft("agent", seq=seq, parent=parent)
+            drafts.append(draft)
         call = ToolCall(id=str(data["call"]), name=str(data.get("name", "")), arguments=data.get("arguments") or {},
                         raw=data.get("raw"), error=data.get("error"))
-        drafts[-1].calls.append(call)
-        drafts[-1].call_seqs.append(seq)
-        drafts[-1].observations[call.id] = None
+        draft.calls.append(call)
+        draft.call_seqs.append(seq)
+        draft.observations[call.id] = None
     elif kind is EventKind.TOOL_RESULT:
         _answer(Observation(
             call=str(data["call"]), content=str(data.get("content", "")), exit_code=data.get("exit_code"),
             truncated=bool(data.get("truncated")), timed_out=bool(data.get("timed_out")),
-            interrupted=bool(data.get("interrupted"))), reversed(drafts))
+            interrupted=bool(data.get("interrupted")), blob=data.get("blob"), characters=data.get("characters")),
+            reversed(drafts))
 
 
 def _answer(seen: Observation, drafts: Iterable[_Draft]) -> None:

@@ -41,7 +41,6 @@ class AgentLimits(Record):
     wall_s: float | None = Field(default=None, gt=0, description="None: the task's agent_timeout_s")
     tool_timeout_s: float = Field(default=120.0, gt=0)
     depth: int = Field(default=1, ge=0, description="how deep sub-tasks may lie in one another, with 'delegate'")
-    depth: int = Field(default=1, ge=0, description="how deep sub-tasks may lie in one another, with 'delegate'")
 
 
 class Agent(Record):
@@ -53,7 +52,6 @@ class Agent(Record):
     limits: AgentLimits = AgentLimits()
     policy: SandboxPolicy = Field(default=SandboxPolicy(), description="of its sandbox, beside the task's limits")
     dialect: str = Field(default="auto", description="auto | tools | text: how tool calls are written")
-    tools: tuple[str, ...] = Field(default=("default",), description="sets of tools and single ones, by name")
     tools: tuple[str, ...] = Field(default=("default",), description="sets of tools and single ones, by name")
     durability: Durability = Field(default=Durability.COARSE, description="coarse | fine: docs/durability.md")
     checkpoint: CheckpointRule = Field(default=CheckpointRule(), description="when a fine attempt's files are kept")

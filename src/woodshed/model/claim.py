@@ -31,10 +31,11 @@ def claim(trajectory: Trajectory, stop: StopReason | None) -> str | None:
 
     An agent that ends by itself claims to be done, whether it says so or not.
     """
-    for step in reversed(trajectory.steps):
+    own = [step for step in trajectory.steps if step.parent is None]  # what a helper says, it says to its parent
+    for step in reversed(own):
         for call in step.tool_calls:
             if call.name == "finish" and call.error is None:
                 return f"{call.arguments.get('summary', '')}\n{step.message}"
     if stop is not StopReason.FINISHED:
         return None
-    return next((step.message for step in reversed(trajectory.steps) if step.source == "agent"), "")
+    return next((step.message for step in reversed(own) if step.source == "agent"), "")

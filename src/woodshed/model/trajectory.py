@@ -18,7 +18,10 @@ class ToolCall(Record):
 
 
 class Observation(Record):
-    """What the world answered to one call. ``interrupted``: the intent was recorded, and no result followed."""
+    """What the world answered to one call. ``interrupted``: the intent was recorded, and no result followed.
+
+    Where ``content`` is a part of the output, ``characters`` counts the whole, which ``blob`` (its sha256) holds.
+    """
 
     call: str
     content: str
@@ -26,6 +29,8 @@ class Observation(Record):
     truncated: bool = False
     timed_out: bool = False
     interrupted: bool = False
+    blob: str | None = None
+    characters: int | None = None
 
 
 class Message(Record):

@@ -44,6 +44,8 @@ def to_atif(
 
 def _step(number: int, step: Step) -> dict[str, Any]:
     written: dict[str, Any] = {"step_id": number, "source": step.source, "message": step.message}
+    if step.parent is not None:
+        written["extra"] = {"parent": step.parent}
     if step.source != "agent":
         return written
     if step.tool_calls:
@@ -67,6 +69,8 @@ def _call(call: ToolCall) -> dict[str, Any]:
 def _result(seen: Observation) -> dict[str, Any]:
     flags = {"truncated": seen.truncated, "timed_out": seen.timed_out, "interrupted": seen.interrupted}
     extra: dict[str, Any] = {key: True for key, value in flags.items() if value}
+    whole = {"blob": seen.blob, "characters": seen.characters}
+    extra |= {key: value for key, value in whole.items() if value is not None}
     if seen.exit_code is not None:
         extra["exit_code"] = seen.exit_code
     written: dict[str, Any] = {"source_call_id": seen.call, "content": seen.content}
