@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from woodshed.cli.driving import driven
-from woodshed.cli.output import Json, emit_json, note, number, out, percent, table
+from woodshed.cli.output import Json, emit_json, note, number, out, percent, plain, table
 from woodshed.errors import UsageError
 from woodshed.model import Agent, AgentLimits, Durability, Run, RunSpec, Sampling, SandboxPolicy, Task
 from woodshed.services import agents as agent_service
@@ -39,6 +39,10 @@ Verifier = Annotated[str, typer.Option(help="fresh, or poisoned: a second run wh
 Policy = Annotated[Path | None, typer.Option(metavar="FILE", help="TOML file of the agents' policy; docs/policy.md.")]
 Rules = Annotated[Path | None, typer.Option(metavar="FILE", help="TOML file of reward rules; docs/rewards.md.")]
 Retry = Annotated[Path | None, typer.Option(metavar="FILE", help="TOML file of retry rules; docs/retries.md.")]
+Deadline = Annotated[list[str] | None, typer.Option(
+    metavar="STAGE=TIME", help="The most a stage may take: prepare, act, capture, verify, close; repeatable.")]
+RunDeadline = Annotated[str | None, typer.Option(
+    metavar="TIME", help="Then nothing more begins and what runs is cut off; it can be resumed.")]
 Strict = Annotated[bool, typer.Option("--strict", help="Refuse tasks without a current calibration, or in quarantine.")]
 Quarantined = Annotated[bool, typer.Option("--quarantined", help="Run tasks in quarantine, too.")]
 Dialect = Annotated[str, typer.Option(help="auto, tools or text: how tool calls are written.")]
@@ -46,14 +50,14 @@ Detach = Annotated[bool, typer.Option("--detach", help="Leave it to workers ('wo
 Priority = Annotated[int | None, typer.Option(help="With --detach: a higher one goes first [default: 0].")]
 Pool = Annotated[str, typer.Option(metavar="NAME", help="With --detach: for workers of this pool alone.")]
 Key = Annotated[str | None, typer.Option(help="With --detach: given again, it names the run made with it before.")]
-NotBefore = Annotated[datetime | None, typer.Option(
-    metavar="ISO", formats=["%Y-%m-%dT%H:%M:%S%z", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M%z", "%Y-%m-%dT%H:%M"],
-    help="With --detach: begin at this time at the earliest; local unless it says otherwise.")]
-
 Lasts = Annotated[Durability, typer.Option(
     "--durability", help="fine: an attempt that is cut off goes on at its turn; docs/durability.md.")]
 Checkpoint = Annotated[str | None, typer.Option(
     metavar="RULE", help="With --durability fine: how often files are kept (turns=10,minutes=5).")]
+NotBefore = Annotated[datetime | None, typer.Option(
+    metavar="ISO", formats=["%Y-%m-%dT%H:%M:%S%z", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M%z", "%Y-%m-%dT%H:%M"],
+    help="With --detach: begin at this time at the earliest; local unless it says otherwise.")]
+
 
 def run(
     tasks: Tasks = None,
@@ -76,14 +80,14 @@ def run(
     policy: Policy = None,
     rules: Rules = None,
     retry: Retry = None,
-    verifier: Verifier = "fresh",
-    strict: Strict = False,
-    quarantined: Quarantined = False,
-    detach: Detach = False,
     durability: Lasts = Durability.COARSE,
     checkpoint: Checkpoint = None,
     deadline: Deadline = None,
     run_deadline: RunDeadline = None,
+    verifier: Verifier = "fresh",
+    strict: Strict = False,
+    quarantined: Quarantined = False,
+    detach: Detach = False,
     priority: Priority = None,
     key: Key = None,
     not_before: NotBefore = None,
@@ -99,7 +103,8 @@ def run(
         raise UsageError("--resume works here and now", remedy="Leave --detach out, or say: woodshed runs open RUN")
     with opened() as home:
         if resume is not None:
-            _finish(home, lambda progress: runs.resume(home, resume, progress, concurrency=concurrency), json)
+            run_s = declared.seconds(run_deadline, "--run-deadline") if run_deadline else None
+            _finish(home, lambda p: runs.resume(home, resume, p, concurrency=concurrency, run_s=run_s), json)
             return
         if not tasks or not agent:
             raise UsageError("nothing to run", remedy="Say: woodshed run FOLDER --agent oracle")
@@ -116,6 +121,7 @@ def run(
             verifier=verifier,
             rules=rulesets.load(rules) if rules else None,
             retry=declared.load_retry(retry) if retry else None,
+            deadlines=declared.deadlines(deadline or (), run_deadline),
             strict=strict,
             quarantined=quarantined,
             tell=note,
@@ -190,10 +196,21 @@ def print_summary(summary: dict[str, Any], folder: Path | None) -> None:
         *((f"#pass@{k}",) if k > 1 else ()), *(("#total",) if graded else ()), "#turns", "#tokens", "#seconds",
     )  # fmt: skip
     table(columns, rows)
-    out.print(f"{summary['run']}: {summary['state']} in {summary['elapsed_s']:.1f} s")
+    out.print(f"{summary['run']}: {summary['state']} in {summary['elapsed_s']:.1f} s"
+              + (f" ({plain(summary['reason'])})" if summary["reason"] else ""))
+    if summary["used"]["all"]["sandboxes"]:
+        out.print(f"sandboxes: {_used(summary['used']['all'])}; the verifier's: {_used(summary['used']['verifier'])}")
     if folder is not None:
         out.print(f"results: {folder}")
     out.print(f"look closer: woodshed show {summary['run']} · woodshed trace {summary['run']}.1")
+
+
+def _used(used: dict[str, Any]) -> str:
+    """What sandboxes took, in a few words; what is unknown is a dash."""
+    megabytes = {name: number(used[f"{name}_bytes"], lambda v: f"{v / (1 << 20):.0f} MB")
+                 for name in ("memory_peak", "disk")}
+    return (f"{used['sandbox_s']:.1f} s, {number(used['cpu_s'], lambda v: f'{v:.1f} s')} of CPU, "
+            f"at most {megabytes['memory_peak']} of memory and {megabytes['disk']} of disk")
 
 
 def _causes(invalid: dict[str, int]) -> str:

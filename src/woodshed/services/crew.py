@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, contextmanager
 from types import TracebackType
 from typing import Self
 
@@ -17,7 +17,7 @@ from woodshed.interfaces import SandboxEngine
 from woodshed.model import Attempt, EventKind, Outcome, Run, Task
 from woodshed.model.retry import Breaker
 from woodshed.services.home import Home
-from woodshed.services.runtime import EndState, Runtime, again_in_s, interrupted
+from woodshed.services.runtime import EndState, Runtime, again_in_s, interrupted, overdue
 from woodshed.store.eventlog import EventLog
 
 Finished = Callable[[Outcome], None]
@@ -90,7 +90,8 @@ class Crew:
     async def work(self, attempts: Sequence[Attempt], finished: Finished) -> None:
         """Execute the attempts durably; ``finished`` hears of each outcome that counts. Returns when all are done.
 
-        What broke and may be tried again waits outside, without a slot. Raises Paused when most executions break.
+        What broke and may be tried again waits outside, without a slot. Raises Paused when most executions break, and
+        at the end of :meth:`within`.
         """
         self._finished = finished
         self._attempts = {attempt.id: attempt for attempt in attempts}
@@ -98,13 +99,14 @@ class Crew:
         while self._attempts:
             for fault in (await self._durable.wait()).values():
                 raise fault
-            if self._paused is not None:
-                raise Paused(self._paused)
-            if self._later:
+            if self._paused is None and self._later:
                 done, _ = await asyncio.wait(self._later, return_when=asyncio.FIRST_COMPLETED)
                 self._later -= done
                 for again in done:
-                    again.result()
+                    if not again.cancelled():
+                        again.result()
+            if self._paused is not None:
+                raise Paused(self._paused)
 
     async def _execute(self, attempt_id: str) -> None:
         attempt = self._attempts[attempt_id]
@@ -130,7 +132,7 @@ class Crew:
         try:
             return await self._runtime.execute(attempt, log)
         except asyncio.CancelledError:
-            log.set_aside(interrupted("the run was interrupted"))
+            log.set_aside(interrupted(self._paused or "the run was interrupted"))
             raise
 
     async def _resubmit(self, attempt_id: str, wait_s: float) -> None:
@@ -140,8 +142,34 @@ class Crew:
     def _watch(self, outcome: Outcome) -> None:
         """Pause the run when most of what it does breaks."""
         reason = self._breaker.add(outcome.verdict) if self._breaker is not None else None
-        if reason is not None and self._paused is None:
+        if reason is not None:
+            self._pause(reason)
+
+    def _pause(self, reason: str) -> None:
+        """Begin nothing more; what runs goes on to its end."""
+        if self._paused is None:
             self._paused = reason
             self._durable.halt()
             for later in self._later:
                 later.cancel()
+
+    @contextmanager
+    def within(self, run_s: float | None) -> Iterator[None]:
+        """In so many seconds nothing more begins, and what runs is cut off: :meth:`work` raises Paused, which says so.
+
+        What was cut off has no result, and so no reward; its evidence is kept. None: there is no such time.
+        """
+        cutting: list[asyncio.Task[None]] = []
+
+        def over() -> None:
+            self._pause(overdue(run_s or 0.0))
+            cutting.append(asyncio.ensure_future(self._durable.cancel()))
+
+        alarm = None if run_s is None else asyncio.get_running_loop().call_later(run_s, over)
+        try:
+            yield
+        finally:
+            if alarm is not None:
+                alarm.cancel()
+            for task in cutting:
+                task.cancel()

@@ -1,15 +1,20 @@
-"""TOML files that a user wrote beside the command: policies, reward rules, retry rules. One way to read them."""
+"""What a user declared beside a command: TOML files of policies, reward rules and retry rules, and durations."""
 
 from __future__ import annotations
 
+import re
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from woodshed.errors import UsageError
+from woodshed.model import Deadlines
 from woodshed.model.retry import RetryRules
 
 MAX_BYTES = 1_000_000
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h|d)?")
+_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 
 
 def read_toml(file: Path, page: str) -> dict[str, Any]:
@@ -37,3 +42,26 @@ def load_retry(file: Path) -> RetryRules:
     if tables.get("breaker") is False:
         tables["breaker"] = None
     return RetryRules.parse(tables, file=file)
+
+
+def seconds(text: str, field: str) -> float:
+    """A duration as people write it: ``90``, ``90s``, ``10m``, ``2h``, ``1.5d``. Raises UsageError."""
+    found = _DURATION.fullmatch(text.strip())
+    if found is None or not float(found[1]):
+        raise UsageError(f"'{text}' is no duration", field=field, remedy="Say seconds, or 90s, 10m, 2h, 1d.")
+    return float(found[1]) * _SECONDS[found[2] or "s"]
+
+
+def deadlines(stages: Sequence[str], run: str | None) -> Deadlines:
+    """The deadlines that ``STAGE=DURATION`` pairs and a run's duration declare. Raises UsageError naming the remedy."""
+    known = [name.removesuffix("_s") for name in Deadlines.model_fields if name != "run_s"]
+    said: dict[str, float] = {}
+    for pair in stages:
+        stage, equals, duration = pair.partition("=")
+        if not equals or stage not in known:
+            raise UsageError(f"'{pair}' is no deadline of a stage", field="--deadline",
+                             remedy=f"Say STAGE=DURATION, as in verify=600s; stages are {', '.join(known)}.")
+        said[f"{stage}_s"] = seconds(duration, "--deadline")
+    if run is not None:
+        said["run_s"] = seconds(run, "--run-deadline")
+    return Deadlines(**said)

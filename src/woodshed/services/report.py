@@ -10,6 +10,7 @@ from typing import Any
 from woodshed.errors import StoreFault, UsageError
 from woodshed.measure import figures as measure
 from woodshed.measure.trajectory import from_events
+from woodshed.measure.usage import used
 from woodshed.model import Attempt, AttemptState, ChangeSet, Event, EventKind, Invalid, Run, Task, Valid
 from woodshed.model.changes import Change
 from woodshed.model.diff import described
@@ -21,17 +22,20 @@ _LARGEST_DIFF = 1_000_000  # bytes of a file that is compared; a larger one is t
 
 
 def summary(home: Home, run: Run, *, elapsed_s: float | None = None) -> dict[str, Any]:
-    """The run in figures: ``{"run", "state", "elapsed_s", "agents": […], "groups": […]}``.
+    """The run in figures: ``{"run", "state", "reason", "elapsed_s", "used": {…}, "agents": […], "groups": […]}``.
 
-    ``agents`` has one row an agent, ``groups`` one an agent and task group; both rows have the same keys. Rates are
-    None where undefined: no valid attempts give no pass rate.
+    ``used`` is what sandboxes took by ``agent``, ``verifier`` and ``all``. ``agents`` has one row an agent, ``groups``
+    one an agent and task group; both rows have the same keys. Rates are None where undefined: no valid attempts give no
+    pass rate.
     """
     attempts = home.store.attempts(run.id)
     models = {agent.name: agent.model.name if agent.model else None for agent in run.spec.agents}
     return {
         "run": run.id,
         "state": run.state.value,
+        "reason": run.reason,
         "elapsed_s": round(elapsed_s if elapsed_s is not None else _span_s(attempts), 3),
+        "used": {whose: part.to_json() for whose, part in used(a.outcome for a in attempts if a.outcome).items()},
         "agents": [{"model": models[row.agent], **row.to_json()} for row in measure.by_agent(attempts)],
         "groups": [{"model": models[row.agent], **row.to_json()} for row in measure.summary(attempts, run.spec.groups)],
     }
@@ -98,6 +102,7 @@ def trace(home: Home, attempt_id: str) -> dict[str, Any]:
         "diff": diff(home, changes, _task(run, attempt.task)),
         "verdict": attempt.outcome.verdict.to_json() if attempt.outcome else None,
         "stages_s": attempt.outcome.stages_s if attempt.outcome else {},
+        "used": {stage: used.to_json() for stage, used in attempt.outcome.used.items()} if attempt.outcome else {},
     }
 
 
@@ -109,7 +114,7 @@ def _interesting(home: Home) -> Attempt:
 def diff(home: Home, changes: ChangeSet, task: Task | None) -> str:
     """The captured changes as a unified diff against the task's own start files."""
     return "".join(
-        described(change, _start(task, change.path), _blob(home, change)) for change in changes.changes
+        described(change, start(task, change.path), content(home, change)) for change in changes.changes
     )
 
 
@@ -139,14 +144,15 @@ def sentence(verdict: dict[str, Any] | None) -> str:
     return f"valid: {word}  {rewards}  assurance {verdict['assurance']}{flags}{detail}"
 
 
-def _blob(home: Home, change: Change) -> bytes | None:
+def content(home: Home, change: Change) -> bytes | None:
+    """What a changed file holds; None where it is no file, or too large to be looked at."""
     if change.sha256 is None or change.size > _LARGEST_DIFF:
         return None
     with home.blobs.open(change.sha256) as source:
         return source.read()
 
 
-def _start(task: Task | None, path: str) -> bytes | None:
+def start(task: Task | None, path: str) -> bytes | None:
     """What stood at a sandbox path when the attempt began, as far as the task's own files tell."""
     for upload in task.environment.uploads if task else ():
         target = upload.target.rstrip("/")
@@ -204,6 +210,7 @@ def _row(attempt: Attempt) -> dict[str, Any]:
         "prompt_tokens": outcome.usage.prompt_tokens if outcome else None,
         "completion_tokens": outcome.usage.completion_tokens if outcome else None,
         "seconds": round(sum(outcome.stages_s.values()), 4) if outcome else None,
+        "used": outcome.used_in_all.to_json() if outcome else None,
     }
 
 

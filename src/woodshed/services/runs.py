@@ -17,6 +17,7 @@ from woodshed.model import (
     Agent,
     Attempt,
     AttemptState,
+    Deadlines,
     Invalid,
     Outcome,
     Run,
@@ -26,6 +27,7 @@ from woodshed.model import (
     Task,
     Valid,
 )
+from woodshed.model.deadlines import least_verify_s
 from woodshed.model.event import now
 from woodshed.model.retry import RetryRules
 from woodshed.model.rules import RuleSet
@@ -78,6 +80,7 @@ def plan(
     verifier: str = "fresh",
     rules: RuleSet | None = None,
     retry: RetryRules | None = None,
+    deadlines: Deadlines | None = None,
     strict: bool = False,
     quarantined: bool = False,
     tell: Callable[[str], None] = lambda sentence: None,
@@ -101,14 +104,26 @@ def plan(
         verifier=verifier,
         rules=rules,
         retry=retry or RetryRules(),
+        deadlines=deadlines or Deadlines(),
     )
+    _check_deadlines(spec.deadlines, tasks, tell)
     _check_policies(spec, tasks, tell)
+    lasting.check(spec, tasks)
     rulesets.check(rules, tasks, tell)
     return spec, tasks
 
 
+def _check_deadlines(deadlines: Deadlines, tasks: Sequence[Task], tell: Callable[[str], None]) -> None:
+    """Tell where a verifier is granted more than was asked for: its task's own timeouts come first."""
+    asked_s = deadlines.verify_s
+    lifted = [task.id for task in tasks if asked_s is not None and least_verify_s(task) > asked_s]
+    if lifted:
+        names = ", ".join(lifted[:3]) + " …" * (len(lifted) > 3)
+        tell(f"the deadline verify={asked_s:g}s is lifted to the time that {len(lifted)} of the tasks give their "
+             f"verifier: tests that hang must stay the agent's failure ({names})")
+
+
 def _check_policies(spec: RunSpec, tasks: Sequence[Task], tell: Callable[[str], None]) -> None:
-    lasting.check(spec, tasks)
     plugins.verifier(spec.verifier)
     told: dict[str, None] = {}
     for agent in spec.agents:
@@ -134,14 +149,20 @@ async def start(home: Home, spec: RunSpec, tasks: Sequence[Task], progress: Prog
         return await drive(home, run, crew, progress)
 
 
-async def resume(home: Home, run_id: str, progress: Progress, *, concurrency: int | None = None) -> Run:
+async def resume(
+    home: Home, run_id: str, progress: Progress, *, concurrency: int | None = None, run_s: float | None = None
+) -> Run:
     """Finish an interrupted run: its open attempts get a new execution, finished ones stand.
 
-    ``last`` names the newest run. Raises UsageError when there is none, when its owner lives, or a task has changed.
+    A deadline of the run counts anew, ``run_s`` seconds where that is given. ``last`` names the newest run. Raises
+    UsageError when there is none, when its owner lives, or a task has changed.
     """
     run = to_resume(home, run_id, checking=False, concurrency=concurrency)
     if run.state is RunState.FINISHED:
         return run
+    if run_s is not None:
+        deadlines = run.spec.deadlines.model_copy(update={"run_s": run_s})
+        run = run.model_copy(update={"spec": run.spec.model_copy(update={"deadlines": deadlines})})
     tasks = unchanged(run)
     async with Crew(home, run, tasks) as crew:
         crew.take_over()
@@ -226,11 +247,12 @@ async def drive(home: Home, run: Run, crew: Crew, progress: Progress, further: F
 
     progress(tally)
     try:
-        await crew.work([attempt for attempt in attempts if attempt.state is not AttemptState.DONE], finished)
-        while more := await further():
-            tally.total += len(more)
-            progress(tally)
-            await crew.work(more, finished)
+        with crew.within(run.spec.deadlines.run_s):
+            await crew.work([attempt for attempt in attempts if attempt.state is not AttemptState.DONE], finished)
+            while more := await further():
+                tally.total += len(more)
+                progress(tally)
+                await crew.work(more, finished)
     except Paused as paused:
         home.store.set_run_state(run.id, RunState.PAUSED, str(paused))
         raise

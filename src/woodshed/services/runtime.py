@@ -135,6 +135,7 @@ class Runtime:
             emit=emit,
             slots=self._slots,
             grader=grader,
+            deadlines=self._run.spec.deadlines,
             fine=fine,
         )
         if fine is not None and (captured := await fine.captured(parts.blobs, emit)) is not None:
@@ -169,6 +170,11 @@ def interrupted(why: str) -> Outcome:
     return Outcome(
         verdict=Invalid(cause=Cause.CANCELLED, detail=why, retryable=True), stop=StopReason.CANCELLED
     )
+
+
+def overdue(run_s: float) -> str:
+    """Why a run ended before its attempts did."""
+    return f"the run's deadline of {run_s:g} s is over"
 
 
 def again_in_s(home: Home, run: Run, attempt: Attempt, outcome: Outcome, chance: float) -> float | None:
