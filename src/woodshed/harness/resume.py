@@ -156,6 +156,9 @@ class Continuity:
 
     def emit(self, kind: EventKind, data: Mapping[str, Any]) -> None:
         """Append an event, but not once more what an earlier execution emitted."""
+        if kind in (EventKind.TOOL_CALL, EventKind.TOOL_RESULT):
+            self._emit_call(kind, data)
+            return
         said = (kind.value, canonical(data)) if self._said else None
         if said is not None and self._said[said] > 0:
             self._said[said] -= 1
@@ -163,6 +166,14 @@ class Continuity:
             self._emit(kind, data)
         elif kind is EventKind.MESSAGE:
             self._tell_apart("a message that was not in the conversation then")
+            self._emit(kind, data)
+
+    def _emit_call(self, kind: EventKind, data: Mapping[str, Any]) -> None:
+        """Of a call that harnesses carry out themselves, as it is made of calls that are recorded one by one."""
+        _, known = self._calls.get(data["call"], (0, None))
+        if kind is EventKind.TOOL_RESULT and known is not None:
+            del self._calls[data["call"]]
+        if known is None or (kind is EventKind.TOOL_RESULT and known.seen is None):
             self._emit(kind, data)
 
     async def call(self, request: ModelRequest) -> ModelResponse:
@@ -180,7 +191,7 @@ class Continuity:
             self._tell_apart(f"call {known.call} was another then")
             known = None
         if known is None:
-            return await carried_out(self._emit, intent, work, self._fine.keep)
+            return await self._carry_out(intent, work)
         if known.seen is None:
             return await self._again(intent, work, reach)
         if number >= self._fine.restored.held:
@@ -232,12 +243,18 @@ class Continuity:
         """A call that was interrupted."""
         self._interrupted.append(intent["call"])
         if self._confined(reach):
-            return await carried_out(self._emit, intent, work, self._fine.keep)
+            return await self._carry_out(intent, work)
         self._emit(EventKind.TOOL_RESULT, {
-            "call": intent["call"], "content": INTERRUPTED, "exit_code": None, "truncated": False, "timed_out": False,
-            "seconds": 0.0, "interrupted": True})
+            **_parent(intent), "call": intent["call"], "content": INTERRUPTED, "exit_code": None, "truncated": False,
+            "timed_out": False, "seconds": 0.0, "interrupted": True})
         await self._fine.keep()
         return ToolResult(INTERRUPTED)
+
+    async def _carry_out(self, intent: Mapping[str, Any], work: Work) -> ToolResult:
+        def emit(kind: EventKind, data: Mapping[str, Any]) -> None:
+            self._emit(kind, {**_parent(intent), **data})
+
+        return await carried_out(emit, intent, work, self._fine.keep)
 
     async def _redo(self, known: PastCall, then: Observation, work: Work, reach: Reach) -> None:
         """A call whose effects were lost with the sandbox."""
@@ -329,6 +346,11 @@ class Continuity:
         self._named |= blobs
         self._emit(EventKind.CHECKPOINT, {"turn": self._turn, "why": why, **told, "blobs": sorted(blobs)})
         await self._fine.keep()
+
+
+def _parent(intent: Mapping[str, Any]) -> dict[str, Any]:
+    """Whose sub-task the call belongs to, where it does."""
+    return {"parent": intent["parent"]} if "parent" in intent else {}
 
 
 def _difference(call: PastCall, then: Observation, now: ToolResult) -> str:

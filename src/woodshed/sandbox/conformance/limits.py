@@ -6,8 +6,8 @@ import asyncio
 
 from woodshed.errors import SandboxDied
 from woodshed.interfaces import Sandbox, SandboxEngine
-from woodshed.model import Limits
-from woodshed.sandbox.conformance.kit import Check, needs, opened, raises, shell
+from woodshed.model import Limits, SandboxPolicy
+from woodshed.sandbox.conformance.kit import SPEC, Check, MemoryBlobs, captured, needs, opened, raises, shell
 
 _HOG = "(head -c 300000000 /dev/zero; sleep 1) | tail -n 1"  # one line without an end: tail keeps all of it
 
@@ -139,6 +139,29 @@ async def what_is_frozen_can_be_ended(engine: SandboxEngine) -> None:
     await raises(SandboxDied, sandbox.exec("true"))
 
 
+@needs("freeze")
+async def what_is_frozen_can_be_captured(engine: SandboxEngine) -> None:
+    """Changes are captured while a sandbox stands still, as of that moment, and make the same files elsewhere."""
+    async with opened(engine) as sandbox:
+        clock = await sandbox.start(_CLOCK)
+        await shell(sandbox, "mkdir -p d/e; echo one >d/e/f; rm -f /etc/motd; echo two >/etc/two; ln -s d link")
+        await sandbox.freeze()
+        stood, blobs = await sandbox.read("now"), MemoryBlobs()
+        changes = await sandbox.changes(blobs, roots=("/",))
+        await sandbox.thaw()
+        await clock.kill()
+        await _well(sandbox)
+    restored = await engine.create(SPEC, SandboxPolicy(), restore=(changes, blobs))
+    try:
+        assert await restored.read("now") == stood
+        assert await shell(restored, "cat link/e/f /etc/two; ls /etc/motd 2>&1 | grep -c '^/etc/motd$'; true") \
+            == "one\ntwo\n0\n"
+        again, _ = await captured(restored, "/")
+        assert {change.path for change in changes.changes} <= {change.path for change in again.changes}
+    finally:
+        await restored.close()
+
+
 async def stats_grow_with_use(engine: SandboxEngine) -> None:
     """CPU time, disk use, entries and live processes are counted; pressure lies between 0 and 1."""
     async with opened(engine) as sandbox:
@@ -160,5 +183,6 @@ async def stats_grow_with_use(engine: SandboxEngine) -> None:
 CHECKS: tuple[Check, ...] = (
     memory_beyond_the_limit_costs_a_command, memory_files_do_not_use_up_the_memory, cpu_time_is_bounded,
     a_full_disk_costs_a_command, too_many_files_cost_a_command, wall_time_ends_the_sandbox, open_files_are_bounded,
-    cut_output_is_told, frozen_means_that_nothing_runs, what_is_frozen_can_be_ended, stats_grow_with_use,
+    cut_output_is_told, frozen_means_that_nothing_runs, what_is_frozen_can_be_ended,
+    what_is_frozen_can_be_captured, stats_grow_with_use,
 )
