@@ -10,7 +10,7 @@ import typer
 
 from woodshed.cli import run as options
 from woodshed.cli.output import Json, emit_json, note, out, plain, table
-from woodshed.engine import watch
+from woodshed.engine import timetable, watch
 from woodshed.errors import UsageError
 from woodshed.model.schedule import Cron, Files, Firing, FiringState, Missed, Once, Overlap, Schedule, Standing
 from woodshed.services import boxes, declared, rulesets, scheduling
@@ -22,12 +22,13 @@ _TIMES = ["%Y-%m-%dT%H:%M:%S%z", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M%z", "%Y-%m
 Name = Annotated[str, typer.Argument(metavar="NAME", help="A schedule's name, or its id.")]
 Tasks = Annotated[list[str], typer.Argument(help="Task folders, or folders of them.")]
 CronText = Annotated[str | None, typer.Option("--cron", metavar="EXPR", help="Five fields, as '0 2 * * 1-5'.")]
-Zone = Annotated[str, typer.Option(metavar="ZONE", help="Time zone of --cron, as Europe/Berlin.")]
+Zone = Annotated[str | None, typer.Option(metavar="ZONE", help="Time zone of --cron, as Europe/Berlin [default: UTC].")]
 At = Annotated[datetime | None, typer.Option(
     "--at", metavar="ISO", formats=_TIMES, help="Once, at this time; local unless it says otherwise.")]
 Glob = Annotated[str | None, typer.Option(
     "--files", metavar="GLOB", help="When files come or change: a folder, or 'folder/**/*.json'.")]
-Settle = Annotated[float, typer.Option(min=0, metavar="SECONDS", help="Files fire when they were still for so long.")]
+Settle = Annotated[float | None, typer.Option(
+    min=0, metavar="SECONDS", help="With --files: they fire when they were still for so long [default: 2].")]
 Existing = Annotated[bool, typer.Option("--existing", help="Files that are there already fire, too.")]
 MissedRule = Annotated[Missed, typer.Option(help="Times at which no worker was there: none fires, the latest, or all.")]
 OverlapRule = Annotated[Overlap | None, typer.Option(
@@ -50,10 +51,10 @@ def add(
     tasks: Tasks,
     agent: options.Agents = None,
     cron: CronText = None,
-    zone: Zone = "UTC",
+    zone: Zone = None,
     at: At = None,
     files: Glob = None,
-    settle: Settle = 2.0,
+    settle: Settle = None,
     existing: Existing = False,
     missed: MissedRule = Missed.ONE,
     overlap: OverlapRule = None,
@@ -86,6 +87,8 @@ def add(
 ) -> None:
     """Let a run begin by itself: by --cron, once --at a time, or upon --files. Workers fire it."""
     trigger = _trigger(cron, zone, at, files, settle)
+    if isinstance(trigger, Files) and jitter:
+        raise UsageError("files have no time to be late for", field="--jitter", remedy="Leave it out.")
     if not agent:
         raise UsageError("no agent", field="--agent", remedy="Say --agent oracle, or --agent loop --model NAME@URL.")
     if existing and not isinstance(trigger, Files):
@@ -106,12 +109,20 @@ def add(
         _tell(home, schedule, json)
 
 
-def _trigger(cron: str | None, zone: str, at: datetime | None, files: str | None, settle: float) -> Cron | Once | Files:
+def _trigger(
+    cron: str | None, zone: str | None, at: datetime | None, files: str | None, settle: float | None
+) -> Cron | Once | Files:
     if sum(one is not None for one in (cron, at, files)) != 1:
         raise UsageError("a schedule has one trigger", field="--cron", remedy="Say one of --cron, --at and --files.")
+    if zone is not None and cron is None:
+        raise UsageError("a time zone is for --cron", field="--zone", remedy="Write it into --at: 18:00+02:00.")
+    if settle is not None and files is None:
+        raise UsageError("there are no files to wait for", field="--settle", remedy="Say --files.")
     if cron is not None:
-        return Cron(expression=cron, zone=zone)
-    return Once(at=at.astimezone(UTC)) if at is not None else watch.parse(files or "", settle)
+        return Cron(expression=cron, zone=zone or "UTC")
+    if at is not None:
+        return Once(at=at.astimezone(UTC))
+    return watch.parse(files or "", 2.0 if settle is None else settle)
 
 
 @app.command("list")
@@ -123,8 +134,8 @@ def list_(json: Json = False) -> None:
         emit_json({"schedules": [_json(schedule, tally) for schedule, tally in found]})
         return
     table(("name", "when", "state", "next", "#fired", "#skipped", "#missed", "#failed"), [
-        (schedule.name, _told(schedule), schedule.state.value, *([_local(at) for at in scheduling.coming(schedule, 1)]
-                                                                 or ["–"]),
+        (schedule.name, _told(schedule), schedule.state.value,
+         *([_shown(schedule, at) for at in scheduling.coming(schedule, 1)] or ["–"]),
          *(str(tally.get(state.value, 0)) for state in
            (FiringState.FIRED, FiringState.SKIPPED, FiringState.MISSED, FiringState.FAILED)))
         for schedule, tally in found])
@@ -191,10 +202,10 @@ def _tell(home: Home, schedule: Schedule, json: bool, last: int = 20) -> None:
               + (f" ({plain(schedule.reason)})" if schedule.reason else ""))
     out.print(plain(_told(schedule)) + f"; missed: {schedule.missed.value}, overlap: {schedule.overlap.value}")
     for at in scheduling.coming(schedule):
-        out.print(f"next: {_local(at)}")
+        out.print(f"next: {_shown(schedule, at)}")
     if firings:
         table(("due", "by", "state", "run", "", "why"), [
-            (_local(datetime.fromisoformat(one["due"])), one["by"],
+            (_shown(schedule, datetime.fromisoformat(one["due"])), one["by"],
              one["state"] + (f" ({one['count']})" if one["count"] > 1 else ""), one["run"] or "–",
              one["run_state"] or "", one["reason"] or ", ".join(file["path"] for file in one["files"][:5]))
             for one in firings])
@@ -206,7 +217,8 @@ def _json(schedule: Schedule, tally: dict[str, int]) -> dict[str, Any]:
 
 def _firing(home: Home, firing: Firing) -> dict[str, Any]:
     run = home.store.run(firing.run) if firing.run else None
-    return {**firing.to_json(), "run_state": run.state.value if run else None}
+    return {**firing.to_json(), "run_state": run.state.value if run else None,
+            "digests": run.spec.digests if run else {}}
 
 
 def _told(schedule: Schedule) -> str:
@@ -214,10 +226,12 @@ def _told(schedule: Schedule) -> str:
         case Cron() as cron:
             return f"{cron.expression} {cron.zone}" + (f" +{schedule.jitter_s:g} s" if schedule.jitter_s else "")
         case Once() as once:
-            return f"once at {_local(once.at)}"
+            return f"once at {_shown(schedule, once.at)}"
         case Files() as files:
             return f"{files.folder}/{files.pattern}"
 
 
-def _local(at: datetime) -> str:
-    return at.astimezone().isoformat(sep=" ", timespec="seconds")
+def _shown(schedule: Schedule, at: datetime) -> str:
+    """The time on the clocks that the schedule goes by."""
+    zone = timetable.zone(schedule.trigger.zone) if isinstance(schedule.trigger, Cron) else None
+    return at.astimezone(zone).isoformat(sep=" ", timespec="seconds")

@@ -11,7 +11,8 @@ import fnmatch
 import hashlib
 import os
 import stat
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -21,11 +22,16 @@ from woodshed.model.schedule import Files, Trace
 
 MOST_FILES = 10_000
 """Matching files that a watched folder may hold: each is looked at every time."""
+MOST_SEEN, MOST_DEPTH = 100_000, 32
+"""Entries that are looked at, matching or not, and folders in one another: more is nobody's intake."""
+MOST_BYTES = 4 << 30
+"""A larger file never fires: reading it would hold up every other schedule."""
 MOST_NAMED = 1000
 """Files of one firing. More of them are the next one's."""
 _PATIENCE = 10
 """A batch waits for the last of its files at most so many times ``settle_s``."""
-_READ = 1 << 20
+_READ, _READING_S = 1 << 20, 2.0  # a look reads no further file after so long; the next one goes on
+_NARROW = "Watch a narrower pattern, or clear the folder out."
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -48,19 +54,25 @@ class _Seen:
 
 @dataclass(slots=True)
 class Watch:
-    """What is known of a folder. Lost with the process; files that fired are remembered elsewhere, by content."""
+    """What is known of a folder. Lost with the process; files that fired are remembered elsewhere, by content.
+
+    ``steady`` tells seconds that pass; ``going`` is asked now and then, and a look that it denies reads nothing more.
+    """
 
     files: Files
+    steady: Callable[[], float] = time.monotonic
+    going: Callable[[], bool] = lambda: True
     seen: dict[str, _Seen] = field(default_factory=dict)
     settled: dict[str, _Seen] = field(default_factory=dict)  # read, and not yet taken
     waiting_since: float | None = None
 
-    def look(self, at: float) -> list[Trace]:
-        """Files that came or changed and have been still for ``settle_s``, at most MOST_NAMED; ``at`` is any steady
+    def look(self) -> list[Trace]:
+        """Files that came or changed and have been still for ``settle_s``, at most MOST_NAMED.
 
-        clock's seconds. While others still change they are held back for a while, so that a flood is few batches.
-        Raises UsageError where the folder is gone or holds too much.
+        While others still change they are held back for a while, so that a flood is few batches. Raises UsageError
+        where the folder is gone or holds too much.
         """
+        at = self.steady()
         now = dict(walk(self.files))
         for gone in self.seen.keys() - now.keys():
             self.seen.pop(gone)
@@ -71,11 +83,15 @@ class Watch:
             if known is None or known.stamp != stamp:
                 self.seen[path] = known = _Seen(stamp, at)
                 self.settled.pop(path, None)
-            if known.trace is None and at - known.since >= self.files.settle_s:
-                known.trace = read(self.files, path, stamp)
-                if known.trace is not None:
-                    self.settled[path] = known
             moving = moving or at - known.since < self.files.settle_s  # one that cannot be read holds up nothing
+            if known.trace is not None or at - known.since < self.files.settle_s or stamp.size > MOST_BYTES:
+                continue
+            if self.steady() - at > _READING_S or not self.going():
+                moving = True
+                continue
+            known.trace = read(self.files, path, stamp, self.going)
+            if known.trace is not None:
+                self.settled[path] = known
         return self._batch(at, moving)
 
     def _batch(self, at: float, moving: bool) -> list[Trace]:
@@ -87,16 +103,20 @@ class Watch:
             return []
         return [one.trace for _, one in sorted(self.settled.items())[:MOST_NAMED] if one.trace is not None]
 
+    def too_large(self) -> list[str]:
+        """Files that never fire."""
+        return sorted(path for path, known in self.seen.items() if known.stamp.size > MOST_BYTES)
+
     def took(self, traces: Sequence[Trace]) -> None:
         """These have been seen to."""
         for trace in traces:
             self.settled.pop(trace.path, None)
-        self.waiting_since = None
+            self.waiting_since = None
 
 
 def existing(files: Files) -> list[Trace]:
     """What the folder holds now, still or not. Raises UsageError."""
-    found = (read(files, path, stamp) for path, stamp in walk(files))
+    found = (read(files, path, stamp) for path, stamp in walk(files) if stamp.size <= MOST_BYTES)
     return [trace for trace in found if trace is not None]
 
 
@@ -104,10 +124,15 @@ def walk(files: Files) -> Iterator[tuple[str, Stamp]]:
     """Every matching regular file below the folder, by its relative path. Raises UsageError."""
     pattern = files.pattern.split("/")
     deep = "**" in pattern
-    count = 0
+    count = seen = 0
     for place, folders, names, opened in _folders(files):
         at = [] if place == "." else place.split("/")
-        if not deep:
+        seen += len(folders) + len(names)
+        if seen > MOST_SEEN:
+            raise UsageError(f"more than {MOST_SEEN} files and folders", file=files.folder, remedy=_NARROW)
+        if len(at) >= MOST_DEPTH:
+            folders.clear()
+        elif not deep:
             folders[:] = [name for name in folders if _may_lead(pattern, [*at, name])]
         for name in names:
             if not _matches(pattern, [*at, name]):
@@ -119,8 +144,7 @@ def walk(files: Files) -> Iterator[tuple[str, Stamp]]:
             if stat.S_ISREG(status.st_mode):
                 count += 1
                 if count > MOST_FILES:
-                    raise UsageError(f"more than {MOST_FILES} files match", file=files.folder,
-                                     remedy="Watch a narrower pattern, or clear the folder out.")
+                    raise UsageError(f"more than {MOST_FILES} files match", file=files.folder, remedy=_NARROW)
                 yield "/".join([*at, name]), _stamp(status)
 
 
@@ -141,8 +165,8 @@ def _folders(files: Files) -> Iterator[tuple[str, list[str], list[str], int]]:
                          remedy="Mend the folder, or remove the schedule.") from None
 
 
-def read(files: Files, path: str, seen: Stamp) -> Trace | None:
-    """What the file holds; None where it is no longer what was seen, or cannot be read.
+def read(files: Files, path: str, seen: Stamp, going: Callable[[], bool] = lambda: True) -> Trace | None:
+    """What the file holds; None where it is no longer what was seen, cannot be read, or is not to be read any more.
 
     Its folders are opened one by one below the watched one: a link in the place of any of them leads nowhere.
     """
@@ -160,6 +184,8 @@ def read(files: Files, path: str, seen: Stamp) -> Trace | None:
                 return None
             held = hashlib.sha256()
             while part := file.read(_READ):
+                if not going():
+                    return None
                 held.update(part)
             if _stamp(os.fstat(file.fileno())) != seen:
                 return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from datetime import datetime
@@ -40,9 +41,13 @@ class Scheduler:
         self._watches: dict[str, watch.Watch] = {}
         self._look_at: dict[str, float] = {}
         self._broken: dict[str, float] = {}
+        self._told: set[tuple[str, str]] = set()
+        self._renewed = 0.0
+        self._halted = threading.Event()
 
     def tick(self) -> None:
         """Record what is due, and submit the runs of what was recorded. Blocks; raises StoreFault."""
+        self._renewed = time.monotonic()
         if not self.rows.lease(self.executor, LEASE_S):
             self._watches.clear()
             return
@@ -50,14 +55,31 @@ class Scheduler:
         for known in (self._watches, self._look_at, self._broken):
             for gone in known.keys() - {schedule.id for schedule in found}:
                 known.pop(gone)
+        self._see_to([schedule for schedule in found if not isinstance(schedule.trigger, Files)], self._due)
+        self._see_to([schedule for schedule in found if isinstance(schedule.trigger, Files)], self._look)
+
+    def _see_to(self, found: list[Schedule], what: Callable[[Schedule], None]) -> None:
         for schedule in found:
+            if not self._going():
+                return
             try:
-                self._look(schedule) if isinstance(schedule.trigger, Files) else self._due(schedule)
+                what(schedule)
             except UsageError as error:  # a folder that is gone, a time zone this machine does not know
                 self._complain(schedule, error)
             else:
                 self._broken.pop(schedule.id, None)
-        scheduling.settle(self.home, self.rows.unsettled(), self.tell)
+        scheduling.settle(self.home, self.rows.unsettled(), self.tell, self._going)
+
+    def _going(self) -> bool:
+        """Whether to go on; what takes long keeps the lease meanwhile."""
+        if not self._halted.is_set() and time.monotonic() - self._renewed > LEASE_S / 4:
+            self._renewed = time.monotonic()
+            self.rows.lease(self.executor, LEASE_S)
+        return not self._halted.is_set()
+
+    def halt(self) -> None:
+        """A tick that runs ends soon; what it leaves is whoever's that looks next."""
+        self._halted.set()
 
     def leave(self) -> None:
         """Another worker may look at once. Raises StoreFault."""
@@ -78,8 +100,12 @@ class Scheduler:
         began = self._steady()
         if began < self._look_at.get(schedule.id, began):
             return
-        watched = self._watches.setdefault(schedule.id, watch.Watch(schedule.trigger))
-        traces = watched.look(began)
+        watched = self._watches.setdefault(schedule.id, watch.Watch(schedule.trigger, self._steady, self._going))
+        traces = watched.look()
+        for path in watched.too_large():
+            if (schedule.id, path) not in self._told:
+                self._told.add((schedule.id, path))
+                self.tell(f"schedule {schedule.name}: {path} is too large to be read, and does not fire")
         self._look_at[schedule.id] = began + _SHARE * (self._steady() - began)
         known = self.rows.known(schedule.id, [trace.sha256 for trace in traces])
         new = tuple(trace for trace in traces if trace.sha256 not in known)

@@ -133,14 +133,18 @@ def coming(schedule: Schedule, most: int = SHOWN) -> list[datetime]:
     return [schedule.jittered(at) for at in islice(timetable.times(schedule.trigger, schedule.cursor), most)]
 
 
-def settle(home: Home, unsettled: Sequence[Firing], tell: Tell) -> None:
-    """Decide on firings whose turn it is, in their order, and submit their runs. Raises StoreFault: then it is tried
+def settle(
+    home: Home, unsettled: Sequence[Firing], tell: Tell, going: Callable[[], bool] = lambda: True
+) -> None:
+    """Decide on firings whose turn it is, in their order, and submit their runs, for as long as it is ``going``.
 
-    again. Whatever else goes wrong with one is told of that one, and no other suffers.
+    Raises StoreFault: then it is tried again. Whatever else goes wrong with one is told of it, and no other suffers.
     """
     waits: set[str] = set()
     schedules: dict[str, Schedule] = {}
     for firing in unsettled:
+        if not going():
+            return
         if firing.schedule in waits:
             continue
         if firing.schedule not in schedules:
