@@ -43,6 +43,9 @@ class Counting:
     def failed(self, fault: Exception | None) -> None:
         self.faults.append(fault)
 
+    def broken(self, what: str) -> None:
+        raise AssertionError(what)
+
 
 @dataclass
 class Outside:

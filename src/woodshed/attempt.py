@@ -15,12 +15,14 @@ from woodshed.interfaces import (
     Acting,
     BlobSink,
     Emit,
+    Furnished,
     Governed,
     Grader,
     Harness,
     ModelClient,
     Sandbox,
     SandboxEngine,
+    Serve,
     Verifier,
 )
 from woodshed.model import (
@@ -62,6 +64,8 @@ class Parts:
     deadlines: Deadlines = field(default_factory=Deadlines)
     fine: Fine | None = None
     """Of fine durability: what the attempt goes on with, and what it leaves for others to go on with."""
+    serve: Serve | None = None
+    """Makes servers of ``model``, for harnesses that run programs of others."""
 
 
 @dataclass(slots=True)
@@ -143,7 +147,7 @@ async def _act(
     wall_s = agent.wall_within(task.agent_timeout_s, task.environment.limits)
     acting = Acting(
         task=task, agent=agent, sandbox=as_user(sandbox, task.environment.user), model=parts.model, emit=parts.emit,
-        seed=seed, deadline_s=wall_s if within.act_s is None else min(wall_s, within.act_s),
+        seed=seed, deadline_s=wall_s if within.act_s is None else min(wall_s, within.act_s), serve=parts.serve,
     )
     harness, more_s = parts.harness, 0.0
     if parts.fine is not None:
@@ -216,7 +220,10 @@ async def _opened(task: Task, agent: Agent, parts: Parts, progress: _Progress) -
 
 async def _open(task: Task, policy: SandboxPolicy, sandboxes: Ledger, parts: Parts) -> Sandbox:
     restore = await parts.fine.begin(parts.blobs, parts.emit) if parts.fine is not None else None
-    sandbox = await sandboxes.create(task.environment, policy, restore=restore)
+    world = task.environment
+    if isinstance(parts.harness, Furnished):
+        world = parts.harness.furnish(world)
+    sandbox = await sandboxes.create(world, policy, restore=restore)
     try:
         await ready(sandbox, task.environment)
     except BaseException:

@@ -111,9 +111,10 @@ class ModelRateLimited(ModelFault):
 
 
 class ModelRefused(ModelFault):
-    """The endpoint rejects the request for good: wrong key, unknown model, bad request."""
+    """The endpoint rejects the request for good: wrong key, unknown model, bad request. ``status`` is HTTP's."""
 
     retryable = False
+    status: int | None = None
 
 
 class ContextExceeded(ModelRefused):

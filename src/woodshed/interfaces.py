@@ -427,6 +427,9 @@ class Gate(Protocol):
     def failed(self, fault: Exception | None) -> None:
         """It came to nothing: the fault of it, or None where nobody waited for the answer any more."""
 
+    def broken(self, what: str) -> None:
+        """A part of ours could not serve a request, which the program was told: what the record is to say."""
+
 
 class ModelDoor(Protocol):
     """An OpenAI-compatible server in front of one attempt's model. Made by ``gateway``; docs/gateway.md."""

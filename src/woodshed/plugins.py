@@ -4,6 +4,7 @@ Groups (declared in ``pyproject.toml``; a third party's package adds to them in 
 
 ``woodshed.engines``     ``factory(home: Path) -> SandboxEngine``
 ``woodshed.harnesses``   ``factory(argument: str | None) -> Harness``; ``replay:FILE`` passes ``FILE``
+``woodshed.external``    ``ExternalAgent``: a program of others for ``external:NAME``; docs/external.md
 ``woodshed.verifiers``   ``factory() -> Verifier``
 ``woodshed.rules``       ``rule(evidence, options) -> float | None``: a reward rule of kind ``plugin``; docs/rewards.md
 ``woodshed.cheats``      ``fitting(task, assurance, *, slow) -> list[str]``: what follows a harness's name and colon

@@ -44,7 +44,9 @@ def failure(status: int, headers: Callable[[str], str | None], payload: bytes, s
     if status in (400, 413, 422) and _FULL.search(payload):
         return ContextExceeded(said)
     remedy = _REMEDY.get(status, "The server refuses this request for good.")
-    return ModelRefused(f"{said}. {remedy.format(key=spec.key_variable or '(none is named: set key_variable)')}")
+    refused = ModelRefused(f"{said}. {remedy.format(key=spec.key_variable or '(none is named: set key_variable)')}")
+    refused.status = status
+    return refused
 
 
 def unparsed(status: int, payload: bytes) -> str | None:

@@ -21,7 +21,7 @@ from typing import Any
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
-from woodshed.errors import HarnessFault, WoodshedError
+from woodshed.errors import WoodshedError
 from woodshed.gateway import denial
 from woodshed.gateway.dialects import Asked, Denied, Dialect, Failure, Refused, Stamp, chat
 from woodshed.gateway.turns import GRACE_S, Turn, Turns
@@ -95,7 +95,7 @@ class Door:
             except ConnectionError:  # nobody is there to be told
                 raise
             except Exception as error:  # of ours: the attempt is told, the program is not
-                self._gate.failed(HarnessFault(f"the gateway's server failed ({type(error).__name__})"))
+                self._gate.broken(f"the gateway's server failed upon a request ({type(error).__name__})")
                 return _failed(dialect, denial.BROKEN)
 
     @asynccontextmanager
@@ -133,7 +133,7 @@ class Door:
     # -- calls ---------------------------------------------------------------------------------------------------------
 
     async def _complete(self, request: web.BaseRequest, dialect: Dialect) -> web.StreamResponse:
-        body = await _body(request)
+        body = (await _body(request)).replace(self.key.encode(), b"***")  # no model needs it, and no record holds it
         asked = dialect.read(_object(body))
         turn = self._turns.find(body, request.headers) or self._begin(body, request.headers, asked)
         stamp, delivered = Stamp(secrets.token_hex(12), int(time.time()), self._name), False

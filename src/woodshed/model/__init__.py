@@ -20,7 +20,17 @@ from woodshed.model.past import Answer, Checkpoint, Past, PastCall
 from woodshed.model.policy import Limits, SandboxPolicy
 from woodshed.model.record import Record
 from woodshed.model.snapshot import SnapshotManifest
-from woodshed.model.task import Collect, EnvironmentSpec, Framework, Healthcheck, Task, TaskStep, Upload, VerifierSpec
+from woodshed.model.task import (
+    Collect,
+    EnvironmentSpec,
+    Framework,
+    Healthcheck,
+    Program,
+    Task,
+    TaskStep,
+    Upload,
+    VerifierSpec,
+)
 from woodshed.model.toolcall import printable, read_object, written_call
 from woodshed.model.trajectory import Message, Observation, Step, ToolCall, Trajectory
 from woodshed.model.used import Used
@@ -30,8 +40,8 @@ __all__ = [
     "Agent", "AgentLimits", "Answer", "Assurance", "Attempt", "AttemptState", "Calibration", "Change", "ChangeKind",
     "ChangeSet", "CheckSpec", "Checkpoint", "CheckpointRule", "Collect", "Deadlines", "Durability", "EnvironmentSpec",
     "Event", "EventKind", "Framework", "Healthcheck", "Invalid", "Label", "Limits", "Measured", "Message", "ModelSpec",
-    "Observation", "Outcome", "Past", "PastCall", "Record", "Run", "RunSpec", "RunState", "Sampling", "SandboxPolicy",
-    "SnapshotManifest", "StageDeadlines", "Step", "StopReason", "Survivor", "Task", "TaskStep", "TestOutcome",
-    "ToolCall", "Trajectory", "Tries", "Upload", "Usage", "Used", "Valid", "Verdict", "VerifierSpec", "printable",
-    "read_object", "written_call",
+    "Observation", "Outcome", "Past", "PastCall", "Program", "Record", "Run", "RunSpec", "RunState", "Sampling",
+    "SandboxPolicy", "SnapshotManifest", "StageDeadlines", "Step", "StopReason", "Survivor", "Task", "TaskStep",
+    "TestOutcome", "ToolCall", "Trajectory", "Tries", "Upload", "Usage", "Used", "Valid", "Verdict", "VerifierSpec",
+    "printable", "read_object", "written_call",
 ]

@@ -29,6 +29,7 @@ class StopReason(StrEnum):
     STUCK = "stuck"
     NO_ACTION = "no_action"
     SOLUTION_FAILED = "solution_failed"
+    EXITED = "exited"
     ERROR = "error"
     CANCELLED = "cancelled"
 

@@ -31,6 +31,24 @@ class Upload(Record):
     read_only: bool = False
 
 
+class Program(Record):
+    """A program of others that stands at ``/opt/programs/NAME``, read-only, beside what the task declares.
+
+    ``pip`` are requirement strings, installed into an environment of their own; ``npm`` are ``PACKAGE@VERSION``.
+    ``without`` names distributions that a requirement pulls in and the program never imports here.
+    """
+
+    name: str = Field(pattern="^[a-z0-9][a-z0-9._-]{0,63}$")
+    pip: tuple[str, ...] = ()
+    npm: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
+
+    @property
+    def place(self) -> str:
+        """Where it stands. Its executables are in ``bin`` there."""
+        return f"/opt/programs/{self.name}"
+
+
 class Healthcheck(Record):
     """A command that says, by exit status 0, that the world is ready. Asked until it does, or failed too often.
 
@@ -61,6 +79,7 @@ class EnvironmentSpec(Record):
     ``requirements`` are pip requirement strings that enter as one content-addressed read-only layer; ``uploads`` are
     files that stand there at the start, owned by the sandbox's root. ``workdir`` may be empty: then the image's own.
     ``user`` is as whom commands run, ``USER[:GROUP]`` by the image's own names; empty: as the image says.
+    ``programs`` are what an agent runs there; no task declares any.
     """
 
     image: str = "host"
@@ -73,6 +92,7 @@ class EnvironmentSpec(Record):
     setup_timeout_s: float = Field(default=600.0, gt=0)
     healthcheck: Healthcheck | None = None
     limits: Limits = Limits()
+    programs: tuple[Program, ...] = ()
 
 
 class Framework(StrEnum):

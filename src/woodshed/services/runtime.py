@@ -137,6 +137,7 @@ class Runtime:
             grader=grader,
             deadlines=self._run.spec.deadlines,
             fine=fine,
+            serve=self._gateway.serve if self._gateway is not None else None,
         )
         if fine is not None and (captured := await fine.captured(parts.blobs, emit)) is not None:
             return await judge_end_state(task, captured, parts, stop=fine.stop, usage=fine.usage)

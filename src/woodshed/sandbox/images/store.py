@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from woodshed.errors import Cause, ImageFault, Unsupported, UsageError, boundary
 from woodshed.model import EnvironmentSpec
-from woodshed.sandbox.images import container, directory, host, pip, tree, unpack, upload, venv
+from woodshed.sandbox.images import container, directory, host, pip, program, tree, unpack, upload, venv
 from woodshed.sandbox.images.account import Account, of_layers
 from woodshed.sandbox.images.build import Builder, build_wheel
 from woodshed.sandbox.images.crossing import Crossing
@@ -61,7 +61,7 @@ class Images:
         Raises UsageError for a bad declaration, ImageFault and EnvironmentFault for what could not be made,
         Unsupported for requirements with another image than ``host``.
         """
-        wanted = (spec.image, spec.requirements, spec.uploads, spec.user)
+        wanted = (spec.image, spec.requirements, spec.uploads, spec.user, spec.programs)
         if ready := self._ready.get(wanted):
             return ready
         with self._guard:
@@ -84,7 +84,10 @@ class Images:
     def _prepare(self, spec: EnvironmentSpec) -> Rootfs:
         if spec.requirements and spec.image != "host":
             raise Unsupported(f"requirements with the image {spec.image}: install them into it, or use 'host'")
+        if spec.programs and spec.image != "host":
+            raise Unsupported(f"programs with the image {spec.image}: install them into it, or use 'host'")
         (lowers, binds, identity), missing, like = self._base(spec)
+        lowers = (*(program.layer(one, self.layers, self._interpreter) for one in spec.programs), *lowers)
         plan = missing | upload.plan_uploads(spec.uploads, lowers, binds)
         if plan:
             lowers = (self._layer(_like(plan, View(lowers))), *lowers)

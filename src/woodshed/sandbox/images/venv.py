@@ -22,24 +22,24 @@ deactivate() { :; }
 
 def fill(
     layer: Path, python: Interpreter, pins: Sequence[Pin], scratch: Path, links: Path | None = None, *,
-    bare: bool = False,
+    bare: bool = False, home: str = HOME,
 ) -> None:
-    """Make the environment with exactly ``pins`` below ``layer``. Raises ImageFault or EnvironmentFault.
+    """Make the environment with exactly ``pins`` at ``home`` below ``layer``. Raises ImageFault or EnvironmentFault.
 
     ``bare`` leaves out what an environment is without packages: the layer lies over another one.
 
     No code of the packages runs: their wheels are unpacked by a Python that started while the environment was still
     empty, and compiled by one that reads no site folder (a ``.pth`` file would run at its start).
     """
-    root = layer / HOME
+    root = layer / home
     _frame(root, python)
     pip.install(root / "bin" / "python", pins, scratch, links)
     if bare:
         for name in (*_FRAME, f"bin/python{python.short}"):
             (root / name).unlink(missing_ok=True)
     _rebase_scripts(root, layer)
-    _compile(layer, python)
-    _settle(layer)
+    _compile(layer, root, python)
+    settle(layer)
 
 
 def _frame(root: Path, python: Interpreter) -> None:
@@ -52,7 +52,8 @@ def _frame(root: Path, python: Interpreter) -> None:
         f"home = {python.exe.parent}\ninclude-system-site-packages = false\n"
         f"version = {'.'.join(map(str, python.version))}\nexecutable = {python.exe}\n"
     )
-    (binaries / "activate").write_text(_ACTIVATE)
+    if root.parts[-2:] == Path(HOME).parts:
+        (binaries / "activate").write_text(_ACTIVATE)
     (binaries / f"python{python.short}").symlink_to(python.exe)
     for name in ("python3", "python"):
         (binaries / name).symlink_to(f"python{python.short}")
@@ -66,14 +67,14 @@ def _rebase_scripts(root: Path, layer: Path) -> None:
             script.write_bytes(text.replace(os.fsencode(f"{layer}/"), b"/"))
 
 
-def _compile(layer: Path, python: Interpreter) -> None:
+def _compile(layer: Path, root: Path, python: Interpreter) -> None:
     """Unchecked-hash pycs: the fastest to load, and true whatever the mtimes. Sources that do not compile stay."""
     command = [str(python.exe), "-I", "-S", "-m", "compileall", "-q", "-j", "2", "--invalidation-mode",
-               "unchecked-hash", "-s", str(layer), "-p", "/", str(layer / HOME / "lib")]
+               "unchecked-hash", "-s", str(layer), "-p", "/", str(root / "lib")]
     subprocess.run(command, cwd="/", stdin=subprocess.DEVNULL, capture_output=True, check=False)
 
 
-def _settle(layer: Path) -> None:
+def settle(layer: Path) -> None:
     """World-readable modes without setuid, and equal times."""
     for directory, folders, files in os.walk(layer, topdown=False):
         for name in [*folders, *files]:

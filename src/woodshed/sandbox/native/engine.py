@@ -266,6 +266,7 @@ class NativeEngine:
         try:
             with theirs:
                 sealed = [upload.target for upload in spec.uploads if upload.read_only]
+                sealed += [program.place for program in spec.programs]
                 plan = {**_plan(world, root.image.binds, hold.first_id), "read_only": sealed,
                         **roots.traits(root.image, self._privileged)}
                 opened.server.send(plan, [theirs.fileno()])

@@ -102,7 +102,7 @@ def traits(image: Prepared, privileged: bool) -> dict[str, Any]:
 def key(spec: EnvironmentSpec) -> object:
     """Equal for specs whose sandboxes start with the same files."""
     setup = spec.setup and (spec.workdir, spec.setup, tuple(sorted(spec.env.items())))
-    return spec.image, spec.requirements, spec.uploads, spec.user, setup
+    return spec.image, spec.requirements, spec.uploads, spec.user, spec.programs, setup
 
 
 class _Threads:

@@ -148,6 +148,8 @@ class RemoteEngine:
         if policy.writable_is_noexec or policy.privileges == "none":
             raise Unsupported(f"noexec and privileges = 'none': the {self.name} engine cannot hold them; the native "
                               "one can")
+        if spec.programs:
+            raise Unsupported(f"programs: the {self.name} engine has no layers for them; the native one does")
         return ()
 
     async def open(self) -> None:
