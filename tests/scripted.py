@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +15,7 @@ from aiohttp import web
 from localbox import LocalBox
 from woodshed.gateway.call import Patience
 from woodshed.gateway.client import Gateway
-from woodshed.interfaces import Acting, Harness, Sandbox
+from woodshed.interfaces import Acting, BlobSink, Harness, Sandbox
 from woodshed.measure.trajectory import from_events
 from woodshed.model import (
     Agent,
@@ -53,6 +53,10 @@ def fenced(command: str) -> dict[str, Any]:
     return said(f"```bash\n{command}\n```")
 
 
+Said = dict[str, Any] | tuple[int, str]
+Given = Said | Callable[[dict[str, Any]], Said]
+
+
 @dataclass
 class Attempt:
     """What one acting left behind."""
@@ -79,10 +83,12 @@ class Attempt:
 class Script:
     """The server's answers in turn; the last one is repeated. A pair is an HTTP status with an error body.
 
+    A function makes the answer from the request.
+
     ``hang`` is a request (from 1) after which nothing is answered any more.
     """
 
-    answers: Sequence[dict[str, Any] | tuple[int, str]]
+    answers: Sequence[Given]
     hang: int | None = None
     requests: list[dict[str, Any]] = field(default_factory=list)
 
@@ -91,6 +97,8 @@ class Script:
         if self.hang is not None and len(self.requests) >= self.hang:
             await asyncio.sleep(60)
         answer = self.answers[min(len(self.requests), len(self.answers)) - 1]
+        if callable(answer):
+            answer = answer(self.requests[-1])
         if isinstance(answer, tuple):
             return web.Response(status=answer[0], text=answer[1])
         return web.json_response(answer)
@@ -116,9 +124,10 @@ def a_task(folder: Path, **changed: Any) -> Task:
 
 
 async def act(
-    harness: Harness, folder: Path, *answers: dict[str, Any] | tuple[int, str], limits: Mapping[str, Any] | None = None,
+    harness: Harness, folder: Path, *answers: Given, limits: Mapping[str, Any] | None = None,
     dialect: str = "auto", context_tokens: int | None = None, max_tokens: int = 256, deadline_s: float = 60.0,
     box: Sandbox | None = None, task: Task | None = None, hang: int | None = None, patience: Patience | None = None,
+    tools: Sequence[str] = ("default",), blobs: BlobSink | None = None,
 ) -> Attempt:
     """Let ``harness`` act against a server that gives ``answers``; everything it did comes back."""
     script = Script(answers, hang)
@@ -132,10 +141,11 @@ async def act(
     async with served(script) as url:
         spec = ModelSpec(name="scripted", base_url=url, sampling=Sampling(max_tokens=max_tokens),
                          context_tokens=context_tokens)
-        agent = Agent(name="a", harness="h", model=spec, limits=AgentLimits(**dict(limits or {})), dialect=dialect)
+        agent = Agent(name="a", harness="h", model=spec, limits=AgentLimits(**dict(limits or {})), dialect=dialect,
+                      tools=tuple(tools))
         acting = Acting(task=task or a_task(folder), agent=agent, sandbox=box or LocalBox(folder / "box"),
                         model=gateway.client(spec, emit) if answers else None, emit=emit, seed=0,
-                        deadline_s=deadline_s)
+                        deadline_s=deadline_s, serve=gateway.serve, blobs=blobs)
         try:
             stop = await harness.act(acting)
         finally:

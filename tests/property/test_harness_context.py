@@ -50,7 +50,7 @@ def speak(talk: Conversation, kit: Kit, said: int, shown: int, native: bool) -> 
     return reading.calls[0].id
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 @given(TURNS, st.integers(2500, 20_000), st.sampled_from(["auto", "text"]))
 def test_requests_fit_the_window_and_keep_what_matters(
     turns: list[tuple[int, int, bool]], window: int, dialect: str
@@ -83,7 +83,7 @@ def test_requests_fit_the_window_and_keep_what_matters(
                for name in ("outputs", "turns", "words") for handle in data[name])
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 @given(TURNS)
 def test_shrinking_ends(turns: list[tuple[int, int, bool]]) -> None:
     """Asked to shrink again and again, a conversation gets smaller each time and at last says that it cannot."""

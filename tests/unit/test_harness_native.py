@@ -100,3 +100,37 @@ async def test_endless_output_is_bounded(tmp_path: Path, box: Sandbox, task: Tas
     assert len(done.results[0]) < 17_000
     assert "left out" in done.results[0]
     assert done.of(EventKind.TOOL_RESULT)[0]["truncated"]
+
+
+async def test_a_shell_that_stays_keeps_its_place(tmp_path: Path, box: Sandbox, task: Task) -> None:
+    """Directory, variables and functions hold from call to call; a time limit asked for is held, and it lives on."""
+    done = await act(
+        Loop(), tmp_path, calls(
+            ("shell", {"command": "mkdir -p deep && cd deep && WORD=kept"}),
+            ("shell", {"command": "echo $WORD in $PWD"}),
+            ("shell", {"command": "echo begun; sleep 60", "timeout_s": 0.5}), ("shell", {"command": "echo $WORD"})),
+        box=box, task=task, tools=("default", "session"))
+    assert done.results[1] == "kept in /workspace/deep"
+    assert "begun" in done.results[2]
+    assert done.of(EventKind.TOOL_RESULT)[2]["timed_out"]
+    assert done.results[3] == "kept"
+
+
+async def test_jobs_run_on_are_read_waited_for_and_ended(tmp_path: Path, box: Sandbox, task: Task) -> None:
+    """A job goes on beside other calls; its output comes in parts; what is still running at the end is ended."""
+    wait = "while ! test -e go; do sleep 0.05; done; echo went; exit 3"
+    done = await act(
+        Loop(), tmp_path, calls(
+            ("start_job", {"command": f"echo begun; {wait}"}), ("wait_job", {"job": "job1", "timeout_s": 0.3}),
+            ("bash", {"command": "touch go"}), ("wait_job", {"job": "job1"}),
+            ("read_job", {"job": "job1", "offset": 6}),
+            ("start_job", {"command": "sleep 1000"}), ("kill_job", {"job": "job2"}), ("read_job", {"job": "job3"}),
+            ("start_job", {"command": "echo $$ > pid; exec sleep 1000"}),
+            ("bash", {"command": "while ! test -s pid; do sleep 0.05; done"})),
+        box=box, task=task, tools=("default", "jobs"))
+    assert done.results[:2] == ["job1 is running.", "[it is running; 6 characters of output]\nbegun\n"]
+    assert done.results[3] == "[it ended with exit code 3; 11 characters of output]\nbegun\nwent\n"
+    assert done.results[4] == "[it ended with exit code 3; 11 characters of output]\nwent\n"
+    assert done.results[6] == "job2 ended with exit code 137."
+    assert done.results[7] == "There is no job 'job3'. Jobs: job1, job2."
+    assert (await box.exec("kill -0 $(cat pid)")).exit_code != 0

@@ -9,12 +9,14 @@ from __future__ import annotations
 from woodshed.errors import ModelRefused
 from woodshed.harness.compaction import Compaction, Held
 from woodshed.harness.dialects import Dialect, Reading
+from woodshed.harness.finishing import ended_by_words
 from woodshed.harness.kit import CHARS, Kit, read_again, read_again_in_text
 from woodshed.harness.room import Room
 from woodshed.harness.tokens import Gauge, weigh_tools
+from woodshed.harness.touched import touched
 from woodshed.harness.turns import Entry, Turn
 from woodshed.interfaces import Acting, ModelRequest, ModelResponse, ToolResult, ToolSpec
-from woodshed.model import EventKind, Message, ToolCall
+from woodshed.model import EventKind, Message, StopReason, ToolCall
 
 
 class Conversation:
@@ -27,6 +29,7 @@ class Conversation:
         self._gauge = Gauge()
         self._reading = Reading()
         self._acted = self._worked = False
+        self._noted = 0
         kit.fitting = self._fitting
         self._begin(dialect)
 
@@ -92,7 +95,10 @@ class Conversation:
         """Show the model what its call did."""
         self._acted = True
         self._worked = result.exit_code in (0, None) and not result.timed_out
-        self.turns[-1].deeds.append(self._kit.note(call, result))
+        turn, before = self.turns[-1], self._noted
+        turn.deeds.append(self._kit.note(call, result))
+        turn.files += touched(self._kit.history[before:])  # those of helpers among them
+        self._noted = len(self._kit.history)
         notes = [note for note in (self._reading.note, hint) if note]
         if self._reading.native:
             self.turns[-1].replies.append(Entry(
@@ -112,6 +118,11 @@ class Conversation:
         """
         return self._acted and (self._reading.done or (self.dialect.prose_finishes and self._worked))
 
+    def end(self) -> StopReason:
+        """The model's words were the end of it: they are a claim like that of ``finish``."""
+        ended_by_words(self._kit, self.last_words())
+        return StopReason.FINISHED
+
     def remind(self, hint: str = "") -> None:
         """Tell the model what its last answer lacks."""
         end = " If the task is done, reply DONE." if self._acted and self.dialect.prose_finishes else ""
@@ -123,7 +134,9 @@ class Conversation:
         self.turns[-1].told.append(text)
 
     def last_words(self) -> str:
-        """What the model wrote last."""
+        """The summary that the model finished with, or what it wrote last."""
+        if self._kit.history and self._kit.history[-1][0].name == "finish":
+            return str(self._kit.history[-1][0].arguments.get("summary", ""))
         return next((turn.said.body for turn in reversed(self.turns) if turn.said is not None), "")
 
     def shrink(self) -> bool:

@@ -10,7 +10,6 @@ from woodshed.errors import ContextExceeded, ModelRefused, UsageError
 from woodshed.harness import dialects
 from woodshed.harness.argument import no_argument
 from woodshed.harness.context import Conversation
-from woodshed.harness.finishing import ended_by_words
 from woodshed.harness.hands import Hands
 from woodshed.harness.kit import Kit
 from woodshed.harness.limits import Meter
@@ -43,32 +42,37 @@ async def converse(acting: Acting, family: Family) -> Ending:
     """One conversation, from the task to its end."""
     if acting.model is None:
         raise UsageError("the agent 'loop' needs a model", field="model", remedy="Give one with --model.")
-    meter, pace, repeats, idle = Meter(acting), Pace(), Repeats(acting.emit), 0
-    kit = Kit(acting.task, Shelf(acting.blobs), acting.emit)
+    meter, kit = Meter(acting), Kit(acting.task, Shelf(acting.blobs), acting.emit)
     if family.depth < acting.agent.limits.depth:
-        kit.delegate = Delegation(acting, meter, family, converse)
+        kit.delegate = Delegation(acting, meter, kit, family, converse)
     hands = Hands(acting, chosen(acting.agent.tools), meter, kit)
     talk = Conversation(acting, dialects.named(acting.agent.dialect), hands.specs, kit, prefix=family.prefix)
     try:
-        while (stop := await _before_turn(acting, talk, meter)) is None:
-            response = await _ask(acting.model, talk, meter, pace)
-            if isinstance(response, StopReason):
-                return Ending(response, talk.last_words())
-            reading = talk.hear(response)
-            if reading.calls:
-                idle = 0
-                if (end := await _carry_out(reading.calls, talk, hands, meter, repeats)) is not None:
-                    return end
-            elif talk.over():
-                ended_by_words(kit, response.content)
-                return Ending(StopReason.FINISHED, response.content)
-            elif (idle := idle + 1) > REMINDERS:
-                return Ending(StopReason.NO_ACTION, response.content)
-            else:
-                talk.remind(repeats.say(response.content))
-        return Ending(stop, talk.last_words())
+        stop = await _turns(acting, acting.model, talk, hands, meter)
     finally:
         await hands.close()
+    return Ending(stop, talk.last_words(), kit.history)
+
+
+async def _turns(acting: Acting, model: ModelClient, talk: Conversation, hands: Hands, meter: Meter) -> StopReason:
+    """Turn after turn; why there are no more."""
+    pace, repeats, idle = Pace(), Repeats(acting.emit), 0
+    while (stop := await _before_turn(acting, talk, meter)) is None:
+        response = await _ask(model, talk, meter, pace)
+        if isinstance(response, StopReason):
+            return response
+        reading = talk.hear(response)
+        if reading.calls:
+            idle = 0
+            if (end := await _carry_out(reading.calls, talk, hands, meter, repeats)) is not None:
+                return end
+        elif talk.over():
+            return talk.end()
+        elif (idle := idle + 1) > REMINDERS:
+            return StopReason.NO_ACTION
+        else:
+            talk.remind(repeats.say(response.content))
+    return stop
 
 
 async def _before_turn(acting: Acting, talk: Conversation, meter: Meter) -> StopReason | None:
@@ -104,16 +108,14 @@ async def _ask(model: ModelClient, talk: Conversation, meter: Meter, pace: Pace)
 
 async def _carry_out(
     calls: Sequence[ToolCall], talk: Conversation, hands: Hands, meter: Meter, repeats: Repeats
-) -> Ending | None:
-    """Do the calls in order, at once where they only read; the end, if one of them gave it."""
+) -> StopReason | None:
+    """Do the calls in order, at once where they only read; the reason to stop, if one of them gave it."""
     for batch in hands.batches(calls):
         allowed = batch[:meter.calls_left()]
         for call, result in zip(allowed, await hands.all(allowed), strict=True):
-            if result.done:
-                return Ending(StopReason.FINISHED, result.content)
             talk.observe(call, result, repeats.see(call, result, talk.turn))
-            if repeats.hopeless:
-                return Ending(StopReason.STUCK, talk.last_words())
+            if result.done or repeats.hopeless:
+                return StopReason.FINISHED if result.done else StopReason.STUCK
         if len(allowed) < len(batch):
-            return Ending(meter.no_more_calls() or StopReason.TOOL_CALLS, talk.last_words())
+            return meter.no_more_calls() or StopReason.TOOL_CALLS
     return None

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from woodshed.errors import UsageError
+from woodshed.harness.kit import Deed, Kit
 from woodshed.harness.limits import Meter
 from woodshed.interfaces import Acting, ToolResult
 from woodshed.model import AgentLimits, EventKind, StopReason, Usage
@@ -18,10 +19,11 @@ _PART = 2  # a sub-task gets at most this part of what is left: the parent must 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a conversation ended, and what the model said at the end."""
+    """How a conversation ended, what the model said at the end, and all that it did."""
 
     stop: StopReason
     answer: str = ""
+    history: Sequence[Deed] = ()
 
 
 Converse = Callable[[Acting, "Family"], Awaitable[Ending]]
@@ -50,6 +52,7 @@ class Delegation:
 
     acting: Acting
     meter: Meter
+    kit: Kit
     family: Family
     converse: Converse
 
@@ -67,6 +70,7 @@ class Delegation:
             ending = await self.converse(child, family)
         finally:
             self.meter.absorb(child.usage)
+        self.kit.history.extend(ending.history)  # what a helper changed and checked was changed and checked
         if ending.stop is StopReason.FINISHED:
             return ToolResult(ending.answer, exit_code=0)
         return ToolResult(f"[the helper was stopped: {ending.stop.value}]\n{ending.answer}", exit_code=1)

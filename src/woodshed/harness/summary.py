@@ -6,7 +6,6 @@ import re
 
 from woodshed.harness.shelf import LOG
 from woodshed.harness.tokens import weigh
-from woodshed.harness.touched import touched
 from woodshed.harness.turns import How, Turn
 
 _COMMAND_CHARS = 80
@@ -36,7 +35,7 @@ class Summary:
         lines = lines_of(turn)
         self._lines += [(line, weigh(line) + 1) for line in lines]
         self._told += [text for text in turn.told if text]
-        self._files |= dict.fromkeys(touched(turn.deeds))
+        self._files |= dict.fromkeys(turn.files)
         self._plan = plan_in(turn) or self._plan
         return lines
 

@@ -65,6 +65,8 @@ class Turn:
     said: Entry | None = None
     replies: list[Entry] = field(default_factory=list)
     deeds: list[Deed] = field(default_factory=list)
+    files: list[str] = field(default_factory=list)
+    """What was changed in it, by helpers too."""
     told: list[str] = field(default_factory=list)
     """What was said to it that no call asked for."""
     hushed: bool = False
