@@ -42,6 +42,24 @@ def build(
     return tuple(agents)
 
 
+def crossed(harnesses: Sequence[str], models: Sequence[ModelSpec], *, limits: AgentLimits | None = None,
+            ) -> tuple[Agent, ...]:
+    """Each harness with each model, where it needs one; the model's name stands in the agent's where there are several.
+
+    Raises UsageError as :func:`build`, and for two models of one name.
+    """
+    if len({model.name for model in models}) < len(models):
+        raise UsageError("two models have the same name", field="--model", remedy="Name one of them otherwise.")
+    if len(models) < 2:
+        return build(harnesses, models[0] if models else None, limits=limits)
+    agents: dict[str, Agent] = {}
+    for model in models:
+        for agent in build(harnesses, model, limits=limits):
+            name = f"{agent.name}@{model.name}" if agent.model is not None else agent.name
+            agents[name] = agent.model_copy(update={"name": name})
+    return tuple(agents.values())
+
+
 def parse_model(text: str, *, sampling: Sampling, key_variable: str | None = None) -> ModelSpec:
     """The ModelSpec that ``text`` means: ``local[:NAME]``, ``FILE.gguf``, ``NAME@URL``.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Sequence
 from fnmatch import fnmatch
 
@@ -103,12 +104,11 @@ def _read(file: Edited) -> tuple[int, int, int, list[str]]:
     body = text[2:]
     added = [line[1:] for line in body if line.startswith("+")]
     removed = [line[1:] for line in body if line.startswith("-")]
-    without = {_bare(line) for line in removed}
-    blank = sum(2 if _bare(line) in without else 1 for line in added if not _bare(line) or _bare(line) in without)
+    same = Counter(filter(None, map(_bare, removed))) & Counter(filter(None, map(_bare, added)))
+    moved = Counter(filter(str.strip, removed)) & Counter(filter(str.strip, added))
     left = [found.group().strip()[:60] for line in added if (found := _LEFT.search(line[:500])) is not None]
     changed = len(added) + len(removed)
-    churn = min(blank, changed) if file.before is not None and file.after is not None else 0
-    return sum(line.startswith("@@") for line in body), churn, changed, left
+    return sum(line.startswith("@@") for line in body), 2 * (same.total() - moved.total()), changed, left
 
 
 def _bare(line: str) -> str:

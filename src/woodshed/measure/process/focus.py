@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from woodshed.measure.process.facts import Facts, Made, relative
+from woodshed.model.commands import Kind, kind_of
 from woodshed.model.process import Citation, Dimension, Measure
 
 _ELSEWHERE_IS_FINE = ("/tmp", "/dev/null", "/dev/stdin", "/dev/stdout", "/dev/stderr")  # noqa: S108  places inside
@@ -70,6 +71,8 @@ def _astray(made: Made, facts: Facts) -> bool:
     if made.call.error is not None or made.checks:
         return False
     words = made.words()
+    if words and kind_of(words) is Kind.RUN:
+        return False  # a program that lies elsewhere may well work here
     paths = [word for word in words[1:] if word.startswith(("/", "~", "..")) or "/../" in word]
     paths = [path for path in paths if not path.startswith(_ELSEWHERE_IS_FINE)]
     if any(made.names(path) for path in (*_known(facts),)):
