@@ -108,10 +108,11 @@ def said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
 def test_the_commands_tell_what_they_did(said: Callable[..., str]) -> None:
     """Added, shown, fired, paused, resumed, listed and removed, each with an object and in words."""
     added = json.loads(said("add", "nightly", TASK, "-a", "oracle", "--cron", "30 2 * * *", "--zone", "Europe/Berlin",
-                            "--jitter", "60", "--pin", "--json"))
+                            "--jitter", "60", "--pin", "--deadline", "verify=1h", "--json"))
     assert len(added["next"]) == 5
     assert (added["state"], added["missed"], added["overlap"]) == ("active", "one", "skip")
     assert list(added["order"]["pinned"]) == [str(TASK)]
+    assert added["order"]["deadlines"]["verify_s"] == 3600
     fired = json.loads(said("fire", "nightly", "--json"))
     assert (fired["state"], fired["run_state"], list(fired["digests"])) == ("fired", "queued", [str(TASK)])
     assert f"nightly: skipped ({fired['run']} is not over)" in said("fire", "nightly")

@@ -12,8 +12,9 @@ from woodshed.cli import run as options
 from woodshed.cli.output import Json, emit_json, note, out, plain, table
 from woodshed.engine import timetable, watch
 from woodshed.errors import UsageError
+from woodshed.model import Durability
 from woodshed.model.schedule import Cron, Files, Firing, FiringState, Missed, Once, Overlap, Schedule, Standing
-from woodshed.services import boxes, declared, rulesets, scheduling
+from woodshed.services import boxes, declared, lasting, rulesets, scheduling
 from woodshed.services.home import Home, opened
 
 app = typer.Typer(no_args_is_help=True)
@@ -78,6 +79,10 @@ def add(
     policy: options.Policy = None,
     rules: options.Rules = None,
     retry: options.Retry = None,
+    durability: options.Lasts = Durability.COARSE,
+    checkpoint: options.Checkpoint = None,
+    deadline: options.Deadline = None,
+    run_deadline: options.RunDeadline = None,
     verifier: options.Verifier = "fresh",
     strict: options.Strict = False,
     quarantined: options.Quarantined = False,
@@ -97,9 +102,10 @@ def add(
         agent, model, policy, dialect=dialect, temperature=temperature, max_tokens=max_tokens, model_key=model_key,
         turns=turns, tool_calls=tool_calls, tokens=tokens, wall=wall)
     order = Standing(
-        paths=tuple(str(Path(path).expanduser().absolute()) for path in tasks), agents=agents, attempts=attempts,
-        slots=concurrency, seed=seed, engine=boxes.engine_of(bound, engine), verifier=verifier,
-        rules=rulesets.load(rules) if rules else None, retry=declared.load_retry(retry) if retry else None,
+        paths=tuple(str(Path(path).expanduser().absolute()) for path in tasks),
+        agents=lasting.lasting(agents, durability, checkpoint), attempts=attempts, slots=concurrency, seed=seed,
+        engine=boxes.engine_of(bound, engine), verifier=verifier, rules=rulesets.load(rules) if rules else None,
+        retry=declared.load_retry(retry) if retry else None, deadlines=declared.deadlines(deadline or (), run_deadline),
         strict=strict, quarantined=quarantined, priority=priority, pool=pool)
     overlap = overlap or (Overlap.QUEUE if isinstance(trigger, Files) else Overlap.SKIP)
     with opened() as home:

@@ -14,6 +14,7 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator
 
 from woodshed.model.agent import Agent
+from woodshed.model.deadlines import Deadlines
 from woodshed.model.record import Record
 from woodshed.model.retry import RetryRules
 from woodshed.model.rules import RuleSet
@@ -89,6 +90,7 @@ class Standing(Record):
     verifier: str = "fresh"
     rules: RuleSet | None = None
     retry: RetryRules | None = None
+    deadlines: Deadlines | None = None
     strict: bool = False
     quarantined: bool = False
     priority: int = 0

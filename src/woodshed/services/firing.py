@@ -8,7 +8,7 @@ from collections.abc import Callable
 from datetime import datetime
 
 from woodshed.engine import timetable, watch
-from woodshed.errors import UsageError
+from woodshed.errors import StoreFault, UsageError
 from woodshed.model.schedule import (
     MOST_WAITING,
     Files,
@@ -64,8 +64,12 @@ class Scheduler:
                 return
             try:
                 what(schedule)
+            except StoreFault:
+                raise
             except UsageError as error:  # a folder that is gone, a time zone this machine does not know
-                self._complain(schedule, error)
+                self._complain(schedule, str(error))
+            except Exception as error:  # whatever a library may raise: no other schedule suffers, and no run
+                self._complain(schedule, f"{type(error).__name__}: {error}")
             else:
                 self._broken.pop(schedule.id, None)
         scheduling.settle(self.home, self.rows.unsettled(), self.tell, self._going)
@@ -114,7 +118,7 @@ class Scheduler:
             self.rows.fire(schedule, Firing(schedule=schedule.id, due=at, by="files", files=new, created_at=at))
         watched.took(traces)
 
-    def _complain(self, schedule: Schedule, error: UsageError) -> None:
+    def _complain(self, schedule: Schedule, error: str) -> None:
         """Say what is wrong, once; what stays wrong for longer than the schedule's grace pauses it."""
         at = self._steady()
         if schedule.id not in self._broken:
@@ -122,7 +126,8 @@ class Scheduler:
             self.tell(f"schedule {schedule.name}: {error}")
         elif at - self._broken[schedule.id] > schedule.grace_s:
             due = self._clock()
-            self.rows.fire(schedule, Firing(schedule=schedule.id, due=due, state=FiringState.FAILED, created_at=due,
-                                            settled_at=due, reason=str(error), by="files"))
-            self.rows.turn(schedule.id, ScheduleState.PAUSED, str(error))
+            self.rows.fire(schedule, Firing(
+                schedule=schedule.id, due=due, state=FiringState.FAILED, created_at=due, settled_at=due, reason=error,
+                by="files" if isinstance(schedule.trigger, Files) else "time"))
+            self.rows.turn(schedule.id, ScheduleState.PAUSED, error)
             self.tell(f"schedule {schedule.name} is paused: {error}")

@@ -72,8 +72,8 @@ def planned(order: Standing, tell: Tell) -> tuple[RunSpec, list[Any]]:
     """The run that the order asks for now, and its tasks. Raises UsageError as :func:`woodshed.services.runs.plan`."""
     return runs.plan(
         order.paths, order.agents, attempts=order.attempts, concurrency=order.slots or 2, seed=order.seed,
-        engine=order.engine, verifier=order.verifier, rules=order.rules, retry=order.retry, strict=order.strict,
-        quarantined=order.quarantined, tell=tell,
+        engine=order.engine, verifier=order.verifier, rules=order.rules, retry=order.retry, deadlines=order.deadlines,
+        strict=order.strict, quarantined=order.quarantined, tell=tell,
     )
 
 
