@@ -63,11 +63,12 @@ class Settling:
     """Executes attempts that ``worked.executor`` has claimed, and settles each. ``why`` says why one was cut off."""
 
     def __init__(
-        self, home: Home, lane: Lane, runtimes: Runtimes, worked: Worked, why: Callable[[str], str], tell: Tell
+        self, home: Home, lane: Lane, runtimes: Runtimes, worked: Worked, why: Callable[[str], str], tell: Tell,
+        seen: Callable[[Outcome], object] = lambda outcome: None,
     ) -> None:
         self._home, self._queue, self._lane = home, home.store.queue, lane
         self._runtimes, self._worked, self._why, self._tell = runtimes, worked, why, tell
-        self._executor = worked.executor
+        self._executor, self._seen = worked.executor, seen
         self._chance = random.Random()  # noqa: S311 (spreads retries; nothing secret)
 
     async def attempt(self, attempt: Attempt) -> None:
@@ -111,6 +112,7 @@ class Settling:
 
     async def _settle(self, live: Live, attempt: Attempt, log: EventLog, outcome: Outcome) -> None:
         """Count the outcome, or give the attempt back; see the module for the order."""
+        self._seen(outcome)
         await self._hold(live, attempt, outcome)
         wait_s = None
         if outcome.broke is not None:

@@ -40,7 +40,7 @@ def submit(
         plugins.harness(agent.harness)
     run = Run(id=new_run_id(), spec=spec, state=RunState.QUEUED, created_at=now())
     submission = Submission(run=run.id, project=run.project, key=key, priority=priority, slots=slots,
-                            not_before=not_before, pool=pool_name(pool))
+                            not_before=not_before, pool=pool_name(pool), run_s=spec.deadlines.run_s)
     endpoints = {agent.name: agent.model.base_url for agent in spec.agents if agent.model}
     return home.store.run(home.store.create_shared(run, planned(run, tasks), submission, endpoints))
 

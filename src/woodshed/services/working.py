@@ -19,7 +19,7 @@ from woodshed.engine.capacity import Need, Slots, measure
 from woodshed.engine.durable import Durable
 from woodshed.engine.lease import Lease, owner
 from woodshed.errors import StoreFault
-from woodshed.model import Attempt
+from woodshed.model import Attempt, Outcome
 from woodshed.services import report
 from woodshed.services.firing import Scheduler
 from woodshed.services.heart import SILENT_S, Heart
@@ -27,8 +27,11 @@ from woodshed.services.home import Home
 from woodshed.services.runtimes import Runtimes
 from woodshed.services.settling import Settling, Tell, Worked, whole
 from woodshed.store.ids import run_of
-from woodshed.store.queue import Lane, Reaped
+from woodshed.store.queue import Lane, Reaped, SubmissionState
 
+MB = 1 << 20
+OWN_MB = 16.0
+"""Of memory, beside what runs in its sandboxes: their first process, and what is kept of an attempt here."""
 CEILING = 256
 """Slots that a worker has at most, however large its machine: one process feeds them all."""
 _CHORES_S = 1.0
@@ -88,9 +91,10 @@ class _Worker:
         self.signals = 0
         self.wake = asyncio.Event()
         self.child: asyncio.subprocess.Process | None = None
-        self.settling = Settling(home, terms.lane, self.runtimes, self.worked, self._why, tell)
+        self.settling = Settling(home, terms.lane, self.runtimes, self.worked, self._why, tell, self._seen)
         self.scheduler = Scheduler(home, self.lease.executor, tell)
         self.looking: asyncio.Task[None] | None = None
+        self.need = Need()
         self.faulted: Counter[str] = Counter()
         self.to_sweep = 0
 
@@ -240,7 +244,7 @@ class _Worker:
                 known.pop(attempt_id, None)
             self.wake.set()
             if attempt_id in self.called_off and not self.reaped:
-                self.queue.done(attempt_id)  # of a cancelled run: nothing of it waits any more
+                self.queue.called_off(attempt_id, self.executor)
             self.called_off.discard(attempt_id)
             self.cut.discard(attempt_id)
 
@@ -249,9 +253,18 @@ class _Worker:
         if self.reaped:
             return "the worker was taken for dead"
         if attempt_id in self.called_off:
-            return "the run was cancelled"
+            found = self.queue.submission(run_of(attempt_id))
+            overdue = found is not None and found.state is SubmissionState.OVERDUE
+            return (found.reason if found and overdue else None) or "the run was cancelled"
         left = self.draining and not self.stopped
         return "the worker left it for others to go on with" if left else "the worker was stopped"
+
+    def _seen(self, outcome: Outcome) -> None:
+        """What an attempt took at its peak is what the next ones will need, as far as it is known."""
+        used = outcome.used_in_all
+        memory_mb = self.need.memory_mb if used.memory_peak_bytes is None else used.memory_peak_bytes / MB + OWN_MB
+        disk_mb = self.need.disk_mb if used.disk_bytes is None else used.disk_bytes / MB
+        self.need = self.need.seen(memory_mb, disk_mb)
 
     # -- chores --------------------------------------------------------------------------------------------------------
 
@@ -265,12 +278,14 @@ class _Worker:
             for reaped in await asyncio.to_thread(self._reap):
                 await self._bury(reaped)
             await self._close_runs()
+            for run_id in await asyncio.to_thread(self.queue.overdue):
+                self.tell(f"{run_id} is paused: its deadline is over")
             await self.runtimes.sweep()
             await self._sweep()
             await self._look_aside()
             await self._look_at_schedules()
             host = await asyncio.to_thread(measure, self.home.path)
-            self.slots.adjust(host, Need(), len(self.claimed))
+            self.slots.adjust(host, self.need, len(self.claimed))
         except StoreFault as fault:
             self.tell(f"{fault}; trying again")
 

@@ -20,26 +20,15 @@ from typing import Any
 import sqlalchemy as sa
 
 from woodshed.errors import UsageError
-from woodshed.model import Attempt, AttemptState, EventKind, Record, RunState
+from woodshed.model import Attempt, Record, RunState
 from woodshed.model.event import now
-from woodshed.store import clock, limits
+from woodshed.store import clock, deaths, ends, limits
 from woodshed.store.sharing import Waiting, share_out
-from woodshed.store.tables import attempts, events, executions, queued, runs, submissions, workers
+from woodshed.store.tables import attempts, executions, queued, runs, submissions, workers
 from woodshed.store.text import stamp
 
 _REAP_LOCK = 0x77726170  # "wrap": the key of PostgreSQL's advisory lock around reaping
-_SUSPECT = 2
-"""An attempt that was running at so many deaths of a worker goes into quarantine."""
-
 Writing = Callable[[str], AbstractContextManager[sa.Connection]]
-
-_NEWEST = sa.and_(events.c.attempt == attempts.c.id, events.c.execution == attempts.c.executions)
-_FURTHER = sa.select(attempts.c.id).where(
-    sa.exists(sa.select(1).where(_NEWEST, events.c.kind == EventKind.RESUME.value)),
-    sa.exists(sa.select(1).where(
-        _NEWEST, events.c.kind.in_([EventKind.MODEL_RESULT.value, EventKind.TOOL_RESULT.value]))),
-)
-"""Attempts whose newest execution went on with an earlier one and got further: not what kills workers at one place."""
 
 
 class Lane(StrEnum):
@@ -50,12 +39,19 @@ class Lane(StrEnum):
 
 
 class SubmissionState(StrEnum):
-    """How a shared run stands in the queue. PAUSED hands out nothing; CANCELLED also calls back what runs."""
+    """How a shared run stands in the queue. PAUSED hands out nothing; CANCELLED also calls back what runs.
+
+    So does OVERDUE, whose time was over; it may be opened again.
+    """
 
     OPEN = "open"
     PAUSED = "paused"
     CANCELLED = "cancelled"
+    OVERDUE = "overdue"
     CLOSED = "closed"
+
+
+_CALLED_OFF = (SubmissionState.CANCELLED.value, SubmissionState.OVERDUE.value)
 
 
 class Submission(Record):
@@ -71,6 +67,8 @@ class Submission(Record):
     slots: int | None = None
     pool: str = ""
     not_before: datetime | None = None
+    run_s: float | None = None
+    ends_at: datetime | None = None
     state: SubmissionState = SubmissionState.OPEN
     reason: str | None = None
 
@@ -87,6 +85,7 @@ class Worker(Record):
     busy: int
     state: str
     pool: str = ""
+    boot: str = ""
 
 
 class Depth(Record):
@@ -162,12 +161,14 @@ class Queue:
         over = [state.value for state in (SubmissionState.CANCELLED, SubmissionState.CLOSED)]
         change = (sa.update(submissions).where(submissions.c.run == run_id)
                   .where(sa.or_(submissions.c.state.not_in(over), submissions.c.state == state.value))
-                  .values(state=state.value, reason=reason))
+                  .values(state=state.value, reason=reason, ends_at=None))
         with self._write("changing a submission") as connection:
             limits.alone(connection)
             if connection.execute(change).rowcount:
                 if state is SubmissionState.CANCELLED:
                     connection.execute(sa.delete(queued).where(queued.c.run == run_id, queued.c.worker.is_(None)))
+                if state is SubmissionState.OPEN:
+                    ends.begin(connection, [run_id])
                 connection.execute(_standing(run_id, state, reason))
                 return
             there = connection.execute(sa.select(submissions.c.state).where(submissions.c.run == run_id)).scalar()
@@ -196,11 +197,12 @@ class Queue:
                 return []
             connection.execute(sa.update(queued).where(queued.c.attempt.in_(taken))
                                .values(worker=executor, claimed_at=stamp(now())))
-            begun = sa.select(queued.c.run).where(queued.c.attempt.in_(taken))
-            connection.execute(sa.update(runs).where(runs.c.id.in_(begun), runs.c.state == RunState.QUEUED.value)
-                               .values(state=RunState.RUNNING.value))
             rows = connection.execute(sa.select(attempts).where(attempts.c.id.in_(taken))).mappings()
             found = {row["id"]: _attempt(row) for row in rows}
+            of = sorted({attempt.run for attempt in found.values()})
+            if connection.execute(sa.update(runs).where(runs.c.id.in_(of), runs.c.state == RunState.QUEUED.value)
+                                  .values(state=RunState.RUNNING.value)).rowcount:
+                ends.begin(connection, of)
             return [found[attempt] for attempt in taken]
 
     def _choose(self, connection: sa.Connection, wanted: int, lane: Lane, pool: str) -> list[str]:
@@ -242,6 +244,22 @@ class Queue:
                 .values(worker=None, claimed_at=None, available_at=None if at is None else stamp(at))
             ).rowcount == 1
 
+    def called_off(self, attempt_id: str, executor: str) -> None:
+        """This worker's attempt was stopped: nothing of it waits where its run was cancelled, else it is free again."""
+        cancelled = sa.select(submissions.c.run).where(submissions.c.state == SubmissionState.CANCELLED.value)
+        with self._write("giving an attempt back") as connection:
+            connection.execute(sa.delete(queued).where(queued.c.attempt == attempt_id, queued.c.run.in_(cancelled)))
+            connection.execute(sa.update(queued).where(queued.c.attempt == attempt_id, queued.c.worker == executor)
+                               .values(worker=None, claimed_at=None))
+
+    def overdue(self) -> list[str]:
+        """Open runs whose time is over hand out nothing more, and what runs of them is called off; which they are."""
+        with self._read("reading the queue") as connection:
+            found = ends.over(connection)
+        for run, run_s in found:
+            self.turn(run, SubmissionState.OVERDUE, f"the run's deadline of {run_s:g} s is over")
+        return [run for run, _ in found]
+
     def holds(self, connection: sa.Connection, attempt_id: str, executor: str) -> bool:
         """Whether the attempt is this worker's, and stays so until the transaction ends."""
         query = sa.select(queued.c.worker).where(queued.c.attempt == attempt_id).with_for_update(read=True)
@@ -254,11 +272,15 @@ class Queue:
         with self._write("enlisting a worker") as connection:
             connection.execute(sa.insert(workers), {
                 "executor": executor, "host": host, "pid": pid, "started_at": stamp(now()), "slots": slots, "busy": 0,
-                "beat": clock.seconds(connection), "state": "working", "pool": pool,
+                "beat": clock.seconds(connection), "state": "working", "pool": pool, "boot": deaths.boot(),
             })
+            deaths.pardon(connection, host)
 
     def beat(self, executor: str, *, slots: int, busy: int) -> list[str] | None:
-        """This worker lives. Which of its attempts to call off, as their run was cancelled; None: it was reaped."""
+        """This worker lives. Which of its attempts to call off, as their run was cancelled or is overdue; None: it was
+
+        reaped.
+        """
         with self._write("beating") as connection:
             lives = connection.execute(
                 sa.update(workers).where(workers.c.executor == executor, workers.c.state != "gone")
@@ -267,7 +289,7 @@ class Queue:
             if not lives:
                 return None
             off = (sa.select(queued.c.attempt).join(submissions, submissions.c.run == queued.c.run)
-                   .where(queued.c.worker == executor, submissions.c.state == SubmissionState.CANCELLED.value))
+                   .where(queued.c.worker == executor, submissions.c.state.in_(_CALLED_OFF)))
             return list(connection.execute(off).scalars())
 
     def drain(self, executor: str) -> None:
@@ -279,7 +301,7 @@ class Queue:
     def leave(self, executor: str) -> None:
         """The worker has ended by itself. What it still had is free again, and no death is counted."""
         with self._write("taking leave") as connection:
-            self._release(connection, executor, deaths=0)
+            deaths.release(connection, executor, deaths=0)
             connection.execute(sa.delete(workers).where(workers.c.executor == executor))
 
     def reap(self, silent_s: float) -> list[Reaped]:
@@ -302,29 +324,13 @@ class Queue:
             return None if connection.execute(there).scalar() is None else self._bury(connection, executor)
 
     def _bury(self, connection: sa.Connection, executor: str) -> Reaped:
-        connection.execute(sa.update(workers).where(workers.c.executor == executor).values(state="gone"))
-        had = self._release(connection, executor, deaths=1)
-        further = list(connection.execute(_FURTHER.where(attempts.c.id.in_(had))).scalars()) if had else []
-        if further:
-            connection.execute(sa.update(queued).where(queued.c.attempt.in_(further)).values(
-                deaths=1, lane=Lane.MAIN.value))
-        suspects = sa.select(queued.c.attempt).where(queued.c.attempt.in_(had), queued.c.deaths >= _SUSPECT)
-        found = tuple(connection.execute(suspects).scalars()) if had else ()
-        if found:
-            connection.execute(sa.update(queued).where(queued.c.attempt.in_(found)).values(lane=Lane.QUARANTINE.value))
-        return Reaped(executor=executor, attempts=tuple(had), suspects=found)
+        had, suspects = deaths.bury(connection, executor)
+        return Reaped(executor=executor, attempts=tuple(had), suspects=suspects)
 
-    def _release(self, connection: sa.Connection, executor: str, *, deaths: int) -> list[str]:
-        had = list(connection.execute(sa.select(queued.c.attempt).where(queued.c.worker == executor)).scalars())
-        if had:
-            connection.execute(sa.update(queued).where(queued.c.attempt.in_(had)).values(
-                worker=None, claimed_at=None, available_at=None, deaths=queued.c.deaths + deaths))
-            connection.execute(sa.update(executions).where(executions.c.attempt.in_(had), executions.c.state == "open")
-                               .values(state="lost", finished_at=stamp(now())))
-            connection.execute(sa.update(attempts).where(attempts.c.id.in_(had))
-                               .where(attempts.c.state == AttemptState.RUNNING.value)
-                               .values(state=AttemptState.PENDING.value))
-        return had
+    def forget(self, after_s: float) -> int:
+        """Rows of workers that are gone for so long are deleted; how many."""
+        with self._write("forgetting workers") as connection:
+            return deaths.forget(connection, clock.seconds(connection), clock.SKEW_S, after_s)
 
     # -- looking -------------------------------------------------------------------------------------------------------
 
@@ -414,7 +420,7 @@ def _standing(run_id: str, state: SubmissionState, reason: str | None) -> sa.Upd
             values |= {"state": RunState.FINISHED.value, "finished_at": sa.func.coalesce(runs.c.finished_at,
                                                                                          stamp(now()))}
         case _:
-            values["state"] = {SubmissionState.PAUSED: RunState.PAUSED,
+            values["state"] = {SubmissionState.PAUSED: RunState.PAUSED, SubmissionState.OVERDUE: RunState.PAUSED,
                                SubmissionState.CANCELLED: RunState.CANCELLED}[state].value
     return sa.update(runs).where(runs.c.id == run_id).values(values)
 

@@ -21,7 +21,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-HEAD = "0008"
+HEAD = "0009"
 """The migration that these tables agree with."""
 
 metadata = MetaData(
@@ -151,6 +151,8 @@ submissions = Table(
     Column("slots", Integer),
     Column("pool", Text, nullable=False, server_default=""),
     Column("not_before", String(32)),
+    Column("run_s", Float(53)),
+    Column("ends_at", String(32)),
     Column("state", String(16), nullable=False),
     Column("reason", Text),
     Column("created_at", String(32), nullable=False),
@@ -189,6 +191,7 @@ workers = Table(
     Column("busy", Integer, nullable=False),
     Column("state", String(16), nullable=False),
     Column("pool", Text, nullable=False),
+    Column("boot", String(64), nullable=False, server_default=""),
 )
 
 limits = Table(
