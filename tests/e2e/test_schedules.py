@@ -74,9 +74,9 @@ def test_a_worker_killed_between_intent_and_run_is_healed(
         monkeypatch.setenv("WOODSHED_DATABASE_URL", request.getfixturevalue("postgresql_url"))
     monkeypatch.setenv("WOODSHED_HOME", str(tmp_path))
     with opened(tmp_path) as home:
-        schedule = scheduling.add(home, "nightly", Cron(expression="* * * * *"), ORDER)
-        home.store.schedules.turn(schedule.id, ScheduleState.ACTIVE, None,
-                                  cursor=home.store.schedules.now() - timedelta(seconds=61))
+        due = home.store.schedules.now().replace(second=0, microsecond=0)  # and not again for a day
+        schedule = scheduling.add(home, "nightly", Cron(expression=f"{due.minute} {due.hour} * * *"), ORDER)
+        home.store.schedules.turn(schedule.id, ScheduleState.ACTIVE, None, cursor=due - timedelta(seconds=1))
         killed = subprocess.run([sys.executable, "-c", DIES, when], check=False)
         assert killed.returncode == -signal.SIGKILL
         [firing] = home.store.schedules.firings(schedule.id)
