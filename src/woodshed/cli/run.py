@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,6 +15,7 @@ from woodshed.cli.driving import driven
 from woodshed.cli.output import Json, emit_json, note, number, out, percent, plain, table
 from woodshed.errors import UsageError
 from woodshed.model import Agent, AgentLimits, Durability, Run, RunSpec, Sampling, SandboxPolicy, Task
+from woodshed.sandbox.native.places import sweep
 from woodshed.services import agents as agent_service
 from woodshed.services import boxes, declared, lasting, report, rulesets, runs, shared
 from woodshed.services.home import Home, opened
@@ -46,6 +48,8 @@ RunDeadline = Annotated[str | None, typer.Option(
 Strict = Annotated[bool, typer.Option("--strict", help="Refuse tasks without a current calibration, or in quarantine.")]
 Quarantined = Annotated[bool, typer.Option("--quarantined", help="Run tasks in quarantine, too.")]
 Dialect = Annotated[str, typer.Option(help="auto, tools or text: how tool calls are written.")]
+Tools = Annotated[str, typer.Option(
+    metavar="NAMES", help="Tools of loop, by commas: default, session, jobs, plan, delegate, or single ones.")]
 Detach = Annotated[bool, typer.Option("--detach", help="Leave it to workers ('woodshed worker'); starts nothing here.")]
 Priority = Annotated[int | None, typer.Option(help="With --detach: a higher one goes first [default: 0].")]
 Pool = Annotated[str, typer.Option(metavar="NAME", help="With --detach: for workers of this pool alone.")]
@@ -77,6 +81,7 @@ def run(
     max_tokens: MaxTokens = 2048,
     model_key: KeyVariable = None,
     dialect: Dialect = "auto",
+    tools: Tools = "default",
     policy: Policy = None,
     rules: Rules = None,
     retry: Retry = None,
@@ -104,13 +109,14 @@ def run(
     with opened() as home:
         if resume is not None:
             run_s = declared.seconds(run_deadline, "--run-deadline") if run_deadline else None
-            _finish(home, lambda p: runs.resume(home, resume, p, concurrency=concurrency, run_s=run_s), json)
+            _finish(home, lambda p: runs.resume(home, resume, p, concurrency=concurrency, run_s=run_s,
+                                                 sweep=partial(sweep, home.path)), json)
             return
         if not tasks or not agent:
             raise UsageError("nothing to run", remedy="Say: woodshed run FOLDER --agent oracle")
         agents, bound = chosen(
             agent, model, policy, dialect=dialect, temperature=temperature, max_tokens=max_tokens, model_key=model_key,
-            turns=turns, tool_calls=tool_calls, tokens=tokens, wall=wall)
+            turns=turns, tool_calls=tool_calls, tokens=tokens, wall=wall, tools=tools)
         spec, found = runs.plan(
             tasks,
             lasting.lasting(agents, durability, checkpoint),
@@ -136,6 +142,7 @@ def run(
 def chosen(
     agent: list[str], model: str | None, policy: Path | None, *, dialect: str, temperature: float | None,
     max_tokens: int, model_key: str | None, turns: int, tool_calls: int, tokens: int | None, wall: float | None,
+    tools: str = "default",
 ) -> tuple[tuple[Agent, ...], SandboxPolicy | None]:  # fmt: skip
     """The agents that these options mean, and the policy that binds them."""
     if dialect not in ("auto", "tools", "text"):
@@ -145,7 +152,8 @@ def chosen(
     ) if model else None  # fmt: skip
     bound = boxes.load_policy(policy) if policy else None
     limits = AgentLimits(turns=turns, tool_calls=tool_calls, tokens=tokens, wall_s=wall)
-    return agent_service.build(agent, spec, limits=limits, dialect=dialect, policy=bound), bound
+    return agent_service.build(agent, spec, limits=limits, dialect=dialect, policy=bound,
+                               tools=[name.strip() for name in tools.split(",") if name.strip()]), bound
 
 
 def _detach(run: Run, json: bool) -> None:
@@ -160,9 +168,10 @@ def _start(home: Home, spec: RunSpec, found: list[Task], new: bool, json: bool) 
     earlier = None if new else runs.resumable(home, spec)
     if earlier is not None:
         note(f"the same run was interrupted before: resuming {earlier.id} (--new starts another)")
-        _finish(home, lambda p: runs.resume(home, earlier.id, p, concurrency=spec.concurrency), json)
+        _finish(home, lambda p: runs.resume(home, earlier.id, p, concurrency=spec.concurrency,
+                                             sweep=partial(sweep, home.path)), json)
     else:
-        _finish(home, lambda progress: runs.start(home, spec, found, progress), json)
+        _finish(home, lambda p: runs.start(home, spec, found, p, sweep=partial(sweep, home.path)), json)
 
 
 def _finish(home: Home, drive: Callable[[runs.Progress], Coroutine[Any, Any, Run]], json: bool) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
-from woodshed import settings
 from woodshed.cli.output import Json, emit_json, note, out
 from woodshed.cli.terminal import join, size
 from woodshed.errors import UsageError
@@ -132,11 +132,15 @@ async def _shell(spec: EnvironmentSpec, policy: SandboxPolicy | None) -> int:
 
 @app.command("gc")
 def gc(json: Json = False) -> None:
-    """Remove what dead processes left behind; never touches a live one."""
-    swept = len(sweep(settings.home()))
+    """Remove what dead processes left behind and blobs that nothing names; never touches what lives."""
+    from woodshed.services import janitor  # with the store and the durable engine, which a sandbox does not need
+    from woodshed.services.home import opened
+
+    with opened() as home:
+        swept = asyncio.run(janitor.clean_now(home, partial(sweep, home.path)))
     if json:
-        emit_json({"swept": swept})
+        emit_json({"swept": len(swept.sandboxes), **swept.to_json()})
     else:
-        out.print(f"removed {swept} leftover sandbox folders" if swept else "nothing was left behind")
+        out.print(str(swept) + (f" (no blobs: {swept.kept})" if swept.kept else ""))
 
 

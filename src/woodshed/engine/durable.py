@@ -108,6 +108,13 @@ class Durable:
         except Exception as error:
             raise StoreFault(f"cancelling what {executor} left: {explain(error)}") from error
 
+    async def bury_all(self, dead: Callable[[str], bool]) -> int:
+        """Cancel the rows that processes left which are ``dead`` by their executor ids; how many. Raises StoreFault."""
+        try:
+            return await self._there(self._end_of(dead))
+        except Exception as error:
+            raise StoreFault(f"cancelling what dead processes left: {explain(error)}") from error
+
     def faults(self) -> dict[str, Exception]:
         """What went wrong since this was last asked, as :meth:`wait` tells it; each is told once."""
         found: dict[str, Exception] = {}
@@ -214,6 +221,17 @@ class Durable:
         dead = [row.workflow_id for row in rows if row.executor_id != self._executor]
         if dead:
             await DBOS.cancel_workflows_async(dead)
+
+    async def _end_of(self, dead: Callable[[str], bool]) -> int:
+        from dbos import DBOS
+
+        rows = await DBOS.list_workflows_async(status="PENDING", load_input=False, load_output=False)
+        executors = {row.executor_id for row in rows if row.executor_id} - {self._executor}
+        gone = {executor for executor in executors if await asyncio.to_thread(dead, executor)}
+        left = [row.workflow_id for row in rows if row.executor_id in gone]
+        if left:
+            await DBOS.cancel_workflows_async(left)
+        return len(left)
 
     async def _work(self) -> None:
         while True:

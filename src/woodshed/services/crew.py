@@ -17,6 +17,7 @@ from woodshed.interfaces import SandboxEngine
 from woodshed.model import Attempt, EventKind, Outcome, Run, Task
 from woodshed.model.retry import Breaker
 from woodshed.services.home import Home
+from woodshed.services.janitor import FIRST_S, Janitor, Sweep, ended, nothing
 from woodshed.services.runtime import EndState, Runtime, again_in_s, interrupted, overdue
 from woodshed.store.eventlog import EventLog
 
@@ -26,8 +27,9 @@ Finished = Callable[[Outcome], None]
 class Crew:
     """Everything live that executes the attempts of a run here. Leaving it closes all of it."""
 
-    def __init__(self, home: Home, run: Run, tasks: Sequence[Task]) -> None:
-        self._home, self._run = home, run
+    def __init__(self, home: Home, run: Run, tasks: Sequence[Task], *, sweep: Sweep = nothing) -> None:
+        """``sweep`` removes what dead sandbox engines left, on a timer; an engine that opens does so by itself."""
+        self._home, self._run, self._sweep = home, run, sweep
         # The durable engine begins one more than may act: its sandbox opens, and records are written, beside them.
         slots = asyncio.Semaphore(run.spec.concurrency)
         self._runtime = Runtime(home, run, tasks, slots=slots, parallel=run.spec.concurrency)
@@ -70,6 +72,8 @@ class Crew:
             finally:
                 await self._runtime.ready()
             self._stack.push_async_callback(self._durable.close)
+            tending = asyncio.create_task(Janitor(self._home, self._sweep, self._durable).tend(first_s=FIRST_S))
+            self._stack.push_async_callback(ended, tending)
         except BaseException:
             await self._stack.aclose()
             raise

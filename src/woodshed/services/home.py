@@ -39,6 +39,8 @@ def opened(path: Path | None = None) -> Iterator[Home]:
         ) from error  # fmt: skip
     store = Store(settings.setting("database_url") or None, place)
     try:
-        yield Home(place, store, Blobs(place / "blobs"))
+        blobs = Blobs(place / "blobs")
+        blobs.bind(store.identity)
+        yield Home(place, store, blobs)
     finally:
         store.close()

@@ -35,6 +35,7 @@ from woodshed.services import lasting, rulesets
 from woodshed.services.calibration.standing import admitted
 from woodshed.services.crew import Crew
 from woodshed.services.home import Home
+from woodshed.services.janitor import Sweep, nothing
 from woodshed.store.ids import attempt_id, new_run_id
 from woodshed.store.queue import SubmissionState
 from woodshed.tasks.load import find_tasks
@@ -138,19 +139,23 @@ def _check_policies(spec: RunSpec, tasks: Sequence[Task], tell: Callable[[str], 
         tell(sentence)
 
 
-async def start(home: Home, spec: RunSpec, tasks: Sequence[Task], progress: Progress) -> Run:
+async def start(
+    home: Home, spec: RunSpec, tasks: Sequence[Task], progress: Progress, *, sweep: Sweep = nothing
+) -> Run:
     """Create the run and drive it to its end; the finished Run.
 
     When the caller is cancelled, everything live is closed and the run is left ``interrupted``, ready to resume.
+    ``sweep`` removes what dead sandbox engines left, again and again while it runs.
     """
     run = Run(id=new_run_id(), spec=spec, created_at=now())
-    async with Crew(home, run, tasks) as crew:
+    async with Crew(home, run, tasks, sweep=sweep) as crew:
         home.store.create_run(run.model_copy(update={"executor": crew.executor}), planned(run, tasks))
         return await drive(home, run, crew, progress)
 
 
 async def resume(
-    home: Home, run_id: str, progress: Progress, *, concurrency: int | None = None, run_s: float | None = None
+    home: Home, run_id: str, progress: Progress, *, concurrency: int | None = None, run_s: float | None = None,
+    sweep: Sweep = nothing,
 ) -> Run:
     """Finish an interrupted run: its open attempts get a new execution, finished ones stand.
 
@@ -164,7 +169,7 @@ async def resume(
         deadlines = run.spec.deadlines.model_copy(update={"run_s": run_s})
         run = run.model_copy(update={"spec": run.spec.model_copy(update={"deadlines": deadlines})})
     tasks = unchanged(run)
-    async with Crew(home, run, tasks) as crew:
+    async with Crew(home, run, tasks, sweep=sweep) as crew:
         crew.take_over()
         return await drive(home, run, crew, progress)
 

@@ -8,7 +8,7 @@ import platform
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -24,6 +24,7 @@ from woodshed.services import report
 from woodshed.services.firing import Scheduler
 from woodshed.services.heart import SILENT_S, Heart
 from woodshed.services.home import Home
+from woodshed.services.janitor import Janitor, Sweep, ended, nothing
 from woodshed.services.runtimes import Runtimes
 from woodshed.services.settling import Settling, Tell, Worked, whole
 from woodshed.store.ids import run_of
@@ -53,7 +54,7 @@ class Terms:
     lane: Lane = Lane.MAIN
     until_empty: bool = False
     aside: Sequence[str] = ()
-    sweep: Callable[[], object] = lambda: None
+    sweep: Sweep = nothing
 
 
 async def work(home: Home, terms: Terms, tell: Tell) -> Worked:
@@ -110,6 +111,8 @@ class _Worker:
         self.stack.push_async_callback(self.durable.close)  # first, so that nothing uses a runtime any more
         self.queue.enlist(self.executor, host=platform.node(), pid=os.getpid(), slots=self.slots.count,
                           pool=self.terms.pool)
+        tending = asyncio.create_task(Janitor(self.home, self.terms.sweep, self.durable, self.tell).tend())
+        self.stack.push_async_callback(ended, tending)
         loop = self.loop = asyncio.get_running_loop()
         self.heart = Heart(self.queue, self.executor, lambda: (self.slots.count, len(self.claimed)),
                            lambda answer: loop.call_soon_threadsafe(self._heard, answer))

@@ -6,7 +6,9 @@ import fcntl
 import hashlib
 import os
 import re
-from contextlib import suppress
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from io import BytesIO
 from pathlib import Path
 from typing import BinaryIO
@@ -17,6 +19,8 @@ from woodshed.store.opening import explain
 
 CHUNK = 1 << 20
 _DIGEST = re.compile(r"[0-9a-f]{64}")
+_YOUNG_S = 3600.0
+"""A blob that is stored again when it is older gets young: what sweeps old ones (sweeping.py) then leaves it."""
 
 
 class Blobs:
@@ -75,9 +79,39 @@ class Blobs:
 
     def _has(self, digest: str, size: int) -> bool:
         """A file of another size is what a crash left: it is written again."""
+        path = self.path(digest)
         with suppress(FileNotFoundError):
-            return self.path(digest).stat().st_size == size
+            found = path.stat()
+            if found.st_size == size and abs(time.time() - found.st_mtime) > _YOUNG_S:
+                with self._lock(fcntl.LOCK_SH):
+                    os.utime(path)
+            return found.st_size == size
         return False
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Meanwhile nobody finds an old blob there and relies on it. Blocking, microseconds."""
+        with self._lock(fcntl.LOCK_EX):
+            yield
+
+    @contextmanager
+    def _lock(self, kind: int) -> Iterator[None]:
+        descriptor = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, kind)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def bind(self, store: str) -> bool:
+        """``store`` names blobs of this folder; whether no other ever did. Only then can it be known what is named."""
+        record = self.root / "stores"
+        with self.alone():
+            known = record.read_text().splitlines() if record.exists() else []
+            if store not in known:
+                with record.open("a") as file:
+                    file.write(f"{store}\n")
+        return known in ([], [store])
 
     def _store(self, source: BinaryIO) -> str:
         temporary = self._tmp / token(16)

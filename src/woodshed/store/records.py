@@ -20,7 +20,7 @@ from woodshed.errors import Cancelled, UsageError
 from woodshed.model import Attempt, AttemptState, Event, Outcome, Record, Run, RunState, Verdict
 from woodshed.model.event import now
 from woodshed.model.grade import Regrade, Regraded
-from woodshed.store import groups
+from woodshed.store import groups, references
 from woodshed.store.groups import Groups
 from woodshed.store.limits import Limits
 from woodshed.store.opening import READS, faults, open_engine
@@ -334,6 +334,19 @@ class Store:
                  .where(regraded.c.regrade == regrade_id).order_by(attempts.c.number))
         with self._read("reading a regrade") as connection:
             return [_regraded(row) for row in connection.execute(query).mappings()]
+
+    # blobs
+
+    @property
+    def identity(self) -> str:
+        """What names this database to those who share blobs: a file, or a server's host, port and database."""
+        url = self._engine.url
+        return f"{url.get_backend_name()}:{url.host or ''}:{url.port or ''}/{url.database}"
+
+    def named(self, among: set[str]) -> set[str]:
+        """Those of these blobs' digests that any record names. Reads the whole database."""
+        with self._read("looking for what is named") as connection:
+            return references.named(connection, among)
 
     @contextmanager
     def _write(self, doing: str) -> Iterator[sa.Connection]:

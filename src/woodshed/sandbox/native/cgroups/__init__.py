@@ -9,6 +9,7 @@ what version 1's freezer holds cannot be killed, and so could hold up the end of
 from __future__ import annotations
 
 import os
+import signal
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -225,10 +226,24 @@ def _remove_top(top: Path) -> None:
         if path.is_dir():
             with suppress(OSError):  # frozen, and so perhaps a while in ending
                 (path / "cgroup.freeze").exists() and (path / "cgroup.freeze").write_text("0")
+            _end(path)
             _rmdir(path)
     _rmdir(top)
     with suppress(OSError):
         top.parent.rmdir()
+
+
+def _end(group: Path) -> None:
+    """Kill what is left in a group of a dead engine: its first process takes all of a box with it, as a rule."""
+    with suppress(OSError):
+        for pid in map(int, (group / "cgroup.procs").read_text().split()):
+            with suppress(OSError):
+                pidfd = os.pidfd_open(pid)
+                try:
+                    if str(pid) in (group / "cgroup.procs").read_text().split():  # and so no later one of its number
+                        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+                finally:
+                    os.close(pidfd)
 
 
 def _mkdir(path: Path) -> None:
