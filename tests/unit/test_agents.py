@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from woodshed.errors import UsageError
-from woodshed.model import Sampling
-from woodshed.services.agents import parse_model
+from woodshed.model import Agent, Sampling
+from woodshed.services.agents import build, parse_model
 
 
 def test_a_name_and_an_address_are_an_endpoint() -> None:
@@ -25,3 +25,12 @@ def test_an_address_with_a_secret_or_without_a_place_is_refused(address: str) ->
         parse_model(f"m@{address}", sampling=Sampling())
     assert "secret" not in str(refused.value)
     assert "--model-key" in str(refused.value)
+
+
+def test_tools_are_chosen_when_agents_are_built() -> None:
+    """What an agent may use is part of its record; a tool that does not exist is refused before anything runs."""
+    [agent] = build(["nop"], None, tools=["default", "jobs"])
+    assert agent.tools == ("default", "jobs")
+    assert Agent.model_validate(agent.model_dump(exclude={"tools"})).tools == ("default",)
+    with pytest.raises(UsageError, match="Did you mean 'jobs'"):
+        build(["nop"], None, tools=["job"])

@@ -9,6 +9,7 @@ from woodshed import plugins, settings
 from woodshed.errors import UsageError
 from woodshed.model import Agent, AgentLimits, ModelSpec, Sampling, SandboxPolicy
 
+DEFAULT_TOOLS: tuple[str, ...] = Agent.model_fields["tools"].default
 LOCAL = "local:"
 """Scheme of a model that we serve ourselves; ``base_url`` keeps it so that a resumed run can start it again."""
 
@@ -19,10 +20,15 @@ def build(
     *,
     limits: AgentLimits | None = None,
     dialect: str = "auto",
+    tools: Sequence[str] = DEFAULT_TOOLS,
     policy: SandboxPolicy | None = None,
 ) -> tuple[Agent, ...]:
-    """One Agent per harness name. Raises UsageError for an unknown harness, a missing model, or a name given twice."""
+    """One Agent per harness name. Raises UsageError for an unknown harness or tool, a missing model, a name twice."""
     agents = []
+    if tuple(tools) != DEFAULT_TOOLS:
+        from woodshed.harness.tools import chosen  # with the programs of the loop, which few commands need
+
+        chosen(tools)
     for name in harnesses:
         program = plugins.harness(name)
         if program.needs_model and model is None:
@@ -34,6 +40,7 @@ def build(
                 model=model if program.needs_model else None,
                 limits=limits or AgentLimits(),
                 dialect=dialect,
+                tools=tuple(tools),
                 policy=policy or SandboxPolicy(),
             )
         )
