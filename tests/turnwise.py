@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,22 +18,29 @@ Command = Callable[[int], str]
 class Turnwise:
     """Answers turn n of a conversation with ``command(n)``, and with ``finish`` after ``turns``.
 
-    ``asked`` counts requests by turn: how often each was made over the wire. ``pause_s`` is how long an answer takes.
+    ``asked`` counts requests by turn: how often each was made over the wire. Of the turns in ``silent`` the first
+    request gets no answer.
     """
 
     turns: int
     command: Command
-    pause_s: float = 0.0
+    silent: frozenset[int] = frozenset()
     asked: Counter[int] = field(default_factory=Counter)
     requests: list[dict[str, Any]] = field(default_factory=list)
     url: str = ""
+    _over: threading.Event = field(default_factory=threading.Event)
+
+    def close(self) -> None:
+        """Whoever still waits is let go."""
+        self._over.set()
 
     def answer(self, body: dict[str, Any]) -> dict[str, Any]:
         """The answer to one request."""
         turn = 1 + sum(message["role"] == "assistant" for message in body["messages"])
         self.asked[turn] += 1
         self.requests.append(body)
-        time.sleep(self.pause_s)
+        if turn in self.silent and self.asked[turn] == 1:
+            self._over.wait()
         name, arguments = ("finish", {}) if turn > self.turns else ("bash", {"command": self.command(turn)})
         call = {"id": "x", "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
         return {"choices": [{"message": {"role": "assistant", "content": f"turn {turn}", "tool_calls": [call]},
@@ -79,6 +85,7 @@ def serving(script: Turnwise) -> Iterator[Turnwise]:
     try:
         yield script
     finally:
+        script.close()
         server.shutdown()
         thread.join()
         server.server_close()
