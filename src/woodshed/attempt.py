@@ -61,6 +61,8 @@ class Parts:
     """Acting and verifying take a slot; opening a sandbox does not, so that the next attempt's stands ready."""
     grader: Grader | None = None
     """Reward rules, where the run or the task has any."""
+    graded_in: Ledger | None = None
+    """Of the sandboxes in which something is measured for the rules."""
     deadlines: Deadlines = field(default_factory=Deadlines)
     fine: Fine | None = None
     """Of fine durability: what the attempt goes on with, and what it leaves for others to go on with."""
@@ -258,7 +260,7 @@ async def _verify(task: Task, changes: ChangeSet, parts: Parts, progress: _Progr
         return verdict
     return await progress.stages.run(
         "grade", parts.grader.grade(task, changes, verdict), owner=Cause.VERIFIER, doing="applying reward rules",
-        within_s=within.grade_s)
+        within_s=within.grade_s, ledger=parts.graded_in)
 
 
 def _invalid(fault: WoodshedError, emit: Emit) -> Invalid:

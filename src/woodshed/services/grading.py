@@ -17,6 +17,7 @@ from woodshed.model.event import now
 from woodshed.model.grade import Observed, Patch
 from woodshed.model.rules import RuleSet
 from woodshed.services import rulesets
+from woodshed.stages import Ledger
 from woodshed.store.text import dump_data
 from woodshed.verify.checks import checked
 from woodshed.verify.control import reference_changes
@@ -65,14 +66,17 @@ class Grading:
             return None
         if task.digest not in self._plugins:
             self._plugins[task.digest] = rulesets.found(rules)
-        return AttemptGrader(self, rules, self._plugins[task.digest], emit, execution, list(earlier))
+        sandboxes = Ledger(self._engine)
+        return AttemptGrader(self, rules, self._plugins[task.digest], emit, sandboxes, execution, list(earlier))
 
-    async def observe(self, task: Task, changes: ChangeSet, verdict: Valid, rules: RuleSet) -> Observed:
-        """What ``rules`` need beside the verdict and the events. Engine faults pass."""
+    async def observe(
+        self, task: Task, changes: ChangeSet, verdict: Valid, rules: RuleSet, engine: SandboxEngine
+    ) -> Observed:
+        """What ``rules`` need beside the verdict and the events, in sandboxes of ``engine``. Engine faults pass."""
         if changes.over_limit is not None:
             why = f"the changes are over the declared {changes.over_limit}"
             return Observed(missing=dict.fromkeys(("patch", "checks"), why))
-        case, wanted = Case(task, self._blobs, self._engine, _unheard), rules.wanted()
+        case, wanted = Case(task, self._blobs, engine, _unheard), rules.wanted()
         found: dict[str, Any] = {}
         missing: dict[str, str] = {}
         if "patch" in wanted:
@@ -121,6 +125,8 @@ class AttemptGrader:
     rules: RuleSet
     plugins: Mapping[str, Plugin]
     tell: Emit
+    sandboxes: Ledger
+    """Of what is measured for it; what all attempts at a task share is paid for by the first that asks."""
     execution: int = 1
     _events: list[Event] = field(default_factory=list)
 
@@ -136,7 +142,7 @@ class AttemptGrader:
         """The verdict with the rules' rewards and total, and the grade among the events; an invalid one as it is."""
         if not isinstance(verdict, Valid):
             return verdict
-        observed = await self.grading.observe(task, changes, verdict, self.rules)
+        observed = await self.grading.observe(task, changes, verdict, self.rules, self.sandboxes.engine)
         seen = evidence(joined(self._events, self.execution), verdict, changes, task, observed)
         grade = await asyncio.to_thread(graded, self.rules, seen, self.plugins)
         self.tell(EventKind.GRADE, grade.to_json())

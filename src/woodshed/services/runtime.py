@@ -135,6 +135,7 @@ class Runtime:
             emit=emit,
             slots=self._slots,
             grader=grader,
+            graded_in=grader.sandboxes if grader else None,
             deadlines=self._run.spec.deadlines,
             fine=fine,
             serve=self._gateway.serve if self._gateway is not None else None,
