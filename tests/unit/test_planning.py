@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kit import EXAMPLES
+from kit import EXAMPLES, woodshed
 from woodshed.engine.lease import Lease
 from woodshed.errors import Cause, UsageError
 from woodshed.measure.costs import Tokens, bill, total
@@ -34,6 +35,7 @@ from woodshed.model.event import now
 from woodshed.model.prices import ModelPrice, PriceBook, StoragePrice, WorkerPrice
 from woodshed.model.retry import Broken
 from woodshed.services import durations, planning
+from woodshed.services.benching import plan as bench
 from woodshed.services.home import Home, opened
 from woodshed.services.planning import Crowd, Question
 from woodshed.services.recorded import Recorded, recorded
@@ -281,3 +283,46 @@ def test_an_endpoint_and_a_rate_bound_the_plan(home: Home) -> None:
     for limits, bottleneck in ((Limits(places=1), "endpoint"), (Limits(per_minute=10), "rate")):
         asked = question(agents=(agent,), crowd=Crowd(4, 4, 4.0), limits=limits)
         assert planning.told(asked, planning.evidence(home, asked))["forecast"]["bottleneck"] == bottleneck
+
+
+def test_a_plan_is_judged_by_how_far_off_it_was() -> None:
+    """Too long and too short count alike; the aim is met at the median of the rounds."""
+    made = [{"foretold_p50_s": 90.0, "foretold_p90_s": 99.0, "took_s": 100.0, "off": -0.1},
+            {"foretold_p50_s": 130.0, "foretold_p90_s": 140.0, "took_s": 100.0, "off": 0.3},
+            {"foretold_p50_s": 112.0, "foretold_p90_s": 120.0, "took_s": 100.0, "off": 0.12}]
+    figures = bench.figures(made)
+    assert (figures["off"], figures["off_percent"], figures["met"]) == (0.12, 12.0, True)
+    assert not bench.figures(made[1:2])["met"]
+    with pytest.raises(UsageError, match="Raise both"):
+        bench.measure([EXAMPLES / "first-steps"], attempts=1000, pilot=2, concurrency=2, rounds=1, seed=0, told=print)
+
+
+@pytest.mark.slow
+def test_a_small_plan_is_measured(tmp_path: Path) -> None:
+    """The whole measurement on one task: a pilot, a plan, a run, and figures that say where they come from."""
+    asked = (EXAMPLES / "first-steps" / "write-file", "-n", "8", "--pilot", "4", "--rounds", "1")
+    done = woodshed("bench", "plan", *asked, "--json", home=tmp_path)
+    assert done.returncode == 0, done.stderr
+    figures = json.loads(done.stdout)
+    assert (figures["benchmark"], figures["attempts"], figures["pilot"]) == ("plan", 8, 4)
+    assert {"commit", "machine", "seed", "samples"} <= figures.keys()
+    assert figures["foretold_p50_s"] > 0
+
+
+@pytest.mark.slow
+def test_the_command_pilots_plans_and_prints(tmp_path: Path) -> None:
+    """Without evidence it says how to get some; with a pilot it answers, for people and for programs."""
+    task, prices = EXAMPLES / "first-steps" / "write-file", tmp_path / "prices.toml"
+    prices.write_text("[worker]\nhour_micros = 350_000\n")
+    asked = ("plan", task, "-a", "oracle", "-n", "50", "--workers", "3x2", "--price-book", prices)
+    refused = woodshed(*asked, home=tmp_path)
+    assert refused.returncode == 2
+    assert "--pilot 20" in refused.stderr
+    told = woodshed(*asked, "--pilot", "6", "--within", "1h", home=tmp_path)
+    assert told.returncode == 0, told.stderr
+    title = "50 attempts of 1 task by oracle on 3 workers, 6 slots"
+    assert all(word in told.stdout for word in (title, "bottleneck:", "cost, USD", "within 1 h 00 min"))
+    assert "only 6 executions" in told.stderr
+    answer = json.loads(woodshed(*asked, "--json", home=tmp_path).stdout)
+    assert answer["evidence"]["executions"] == 6
+    assert answer["forecast"]["makespan_p50_s"] > 0

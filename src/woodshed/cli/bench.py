@@ -52,6 +52,35 @@ def run(
     out.print(f"ratio {figures['ratio']:.2f} (rounds: {', '.join(map(str, figures['ratios']))})")
 
 
+@app.command("plan")
+def plan(
+    tasks: Annotated[list[Path], typer.Argument(help="Task folders with references.")],
+    attempts: Annotated[int, typer.Option("-n", "--attempts", min=1, help="Of the real run, in all.")] = 1000,
+    pilot: Annotated[int, typer.Option(min=1, help="Attempts that it is foretold by, in all.")] = 40,
+    concurrency: Annotated[int, typer.Option("-c", "--concurrency", min=1, help="Attempts at a time.")] = 2,
+    rounds: Annotated[int, typer.Option(min=1, help="Each with its own pilot; figures are their medians.")] = 3,
+    seed: Annotated[int, typer.Option(help="Seed of the runs and of the simulations.")] = 0,
+    save: Annotated[Path | None, typer.Option(help="Also write the figures to this file.")] = None,
+    json: Json = False,
+) -> None:
+    """A real run, and what 'woodshed plan' foretold of it by a pilot: the makespan, and how far off it was."""
+    from woodshed.services.benching import plan as plans
+
+    figures = plans.measure(
+        tasks, attempts=attempts, pilot=pilot, concurrency=concurrency, rounds=rounds, seed=seed, told=note
+    )
+    if save is not None:
+        measured.publish(figures, save)
+    if json:
+        emit_json(figures)
+        return
+    table(("#foretold", "#9 of 10", "#took", "#off by"), [
+        (f"{one['foretold_p50_s']:.1f} s", f"{one['foretold_p90_s']:.1f} s", f"{one['took_s']:.1f} s",
+         f"{100 * one['off']:+.1f} %") for one in figures["samples"]
+    ], title=f"{figures['attempts']} attempts by a pilot of {figures['pilot']}, {concurrency} at a time")  # fmt: skip
+    out.print(f"off by {figures['off_percent']:.1f} % (median); the aim is {100 * figures['aim']:.0f} %")
+
+
 @app.command("sandbox")
 def sandbox(
     samples: Annotated[int, typer.Option(min=1, help="Of each measure; podman gives half as many.")] = 60,

@@ -88,7 +88,7 @@ class Simulated:
     """One round. ``busy_s`` is slot-seconds used, ``waited_s`` the time waited at the endpoint with a slot in hand.
 
     ``lost_s`` is the part of ``busy_s`` that was lost with nodes; ``alone`` counts attempts that had to run alone, and
-    ``main_s`` is when all others were done.
+    ``main_s`` is when all others were done. ``most_s`` is when 99 of a hundred attempts were.
     """
 
     makespan_s: float = 0.0
@@ -103,6 +103,7 @@ class Simulated:
     failures: int = 0
     alone: int = 0
     main_s: float = 0.0
+    most_s: float = 0.0
     prompt_tokens: int = 0
     completion_tokens: int = 0
     most_at_once: int = 0
@@ -142,6 +143,7 @@ class _World:
         self.out = Simulated()
         self.ready = deque(_Attempt(task) for task in tasks)
         self.left = len(self.ready)
+        self.few = self.left // 100
         self.places = math.inf if limits.places is None else float(limits.places)
         self.between_s, self.gate = limits.between_s, 0.0
         self.at_endpoint: deque[tuple[float, _Attempt, int, int]] = deque()
@@ -247,6 +249,8 @@ class _World:
                 return
             self.out.given_up += 1
         self.left -= 1
+        if self.left == self.few:
+            self.out.most_s = now
         self.out.makespan_s = max(self.out.makespan_s, now)
         if node != _ASIDE:
             self.out.main_s = max(self.out.main_s, now)
