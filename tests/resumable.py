@@ -125,7 +125,7 @@ class World:
         self.boxes.append(box)
         acting = Acting(
             task=a_task(self.folder, instruction=self.instruction), agent=agent, sandbox=box, emit=emit, seed=0,
-            deadline_s=self.wall_s,
+            deadline_s=self.wall_s, blobs=blobs,
             model=gateway.client(model, emit, kept=keep, past=earlier.answers if earlier else ()))
         try:
             restored = await fine.begin(blobs, emit)

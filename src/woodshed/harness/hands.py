@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
-from woodshed.errors import Cause, SandboxDied, boundary
+from woodshed.errors import Cause, EnvironmentFault, boundary
 from woodshed.harness.clip import clip
 from woodshed.harness.kit import Kit
 from woodshed.harness.limits import Meter
@@ -77,13 +77,13 @@ class Hands:
             result = await recorded(self._acting, intent, work, reach="files" if error else self._reach(call))
         if result.blob is not None:
             self._kit.shelf.know(call.id, result.blob)
-        elif result.characters is None:
+        elif call.id not in self._kit.shelf:
             self._kit.shelf.keep(call.id, result.content)
         return result
 
     async def close(self) -> None:
         """End the shell and the jobs of this conversation. A sandbox that is gone has none."""
-        with suppress(SandboxDied, OSError):
+        with suppress(EnvironmentFault, OSError):
             await self._kit.close()
 
     def _parallel_safe(self, call: ToolCall) -> bool:

@@ -35,6 +35,9 @@ class Shelf:
         """The text of ``handle`` lies in the store already."""
         self._blobs[handle] = blob
 
+    def __contains__(self, handle: str) -> bool:
+        return handle in self._texts or handle in self._blobs
+
     def log(self, line: str) -> None:
         """One line more for the list of calls."""
         self._log.append(line)
