@@ -78,11 +78,13 @@ def test_bounds_hold_for_runs_projects_and_endpoints(shared: Store) -> None:
 
 
 def test_a_rate_lets_so_many_begin_a_minute(shared: Store) -> None:
-    """With 60 a minute one begins in the first second; what is held does not begin though its bucket has filled."""
+    """At one an hour a second one does not begin; what is held does not begin though its bucket has filled."""
     submit(shared, 20, endpoint="e")
-    shared.limits.set("endpoint:e", per_minute=60)
+    shared.limits.set("endpoint:e", per_minute=1 / 60)
     assert len(claimed(shared, "one")) == 1
     assert claimed(shared, "one") == []
+    shared.limits.set("endpoint:e", per_minute=60)
+    assert len(claimed(shared, "one")) == 1
     shared.limits.hold("endpoint:e", 3600)
     time.sleep(1.05)
     assert claimed(shared, "one") == []  # its bucket has filled, but it is held

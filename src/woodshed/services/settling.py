@@ -1,9 +1,8 @@
 """Settling: a worker's attempt from its claim to its result, in an order in which every one counts once.
 
-A result is written before the attempt leaves the queue: who finds it there again, after a crash between the two, sees
-that it is done, and takes it out. A retry is set aside before it is given back: who finds it still held by a dead
-worker frees it, a little early. Nothing of a worker that was reaped counts: the store's fence refuses its results, and
-it can begin nothing that the queue no longer calls its own.
+A result takes the attempt out of the queue as it is written. A retry is set aside before it is given back: who finds
+it still held by a dead worker frees it, a little early. Nothing of a worker that was reaped counts: the store's fence
+refuses its results, and it can begin nothing that the queue no longer calls its own.
 """
 
 from __future__ import annotations
@@ -98,7 +97,7 @@ class Settling:
         if number is None:
             await whole(self._queue.done, attempt.id)
             return None
-        return EventLog(self._home.store, attempt.id, number)
+        return EventLog(self._home.store, attempt.id, number, worker=self._executor)
 
     async def _executed(self, live: Live, attempt: Attempt, log: EventLog) -> Outcome:
         """One execution's outcome; cut off, it is set aside as evidence."""
@@ -128,7 +127,6 @@ class Settling:
 
     async def _count(self, attempt: Attempt, log: EventLog, outcome: Outcome) -> None:
         if await whole(log.finish, outcome):
-            await whole(self._queue.done, attempt.id)
             self._worked.add(outcome)
         else:
             await whole(self._queue.give_back, attempt.id, self._executor)

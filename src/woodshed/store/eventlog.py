@@ -29,11 +29,13 @@ _VERSION = Event.model_fields["version"].default
 class EventLog:
     """Numbers, dates and keeps the events of one execution. ``emit`` is an :data:`woodshed.interfaces.Emit`.
 
+    With the ``worker`` that has claimed the attempt, its result also takes it out of the queue.
+
     Safe to call from any thread. After a failed write the events stay in memory and go with the next one.
     """
 
-    def __init__(self, store: Store, attempt: str, execution: int) -> None:
-        self.attempt, self.execution = attempt, execution
+    def __init__(self, store: Store, attempt: str, execution: int, *, worker: str | None = None) -> None:
+        self.attempt, self.execution, self._worker = attempt, execution, worker
         self._store = store
         self._lock = threading.Lock()
         self._waiting: list[dict[str, Any]] = []
@@ -75,7 +77,8 @@ class EventLog:
     def finish(self, outcome: Outcome) -> bool:
         """Write what is waiting and the result together: ``Store.finish_attempt``. False when fenced."""
         with self._lock:
-            counted = self._store.finish_attempt(self.attempt, self.execution, outcome, self._waiting)
+            counted = self._store.finish_attempt(self.attempt, self.execution, outcome, self._waiting,
+                                                 worker=self._worker)
             self._clear()
             return counted
 

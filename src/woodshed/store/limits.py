@@ -68,7 +68,7 @@ class Limits:
         """Every scope that is bounded or held now, by name."""
         with self._read("reading limits") as connection:
             rows = connection.execute(sa.select(limits).order_by(limits.c.scope)).all()
-            busy, at = _busy(connection), clock.seconds(connection)
+            busy, at = _busy(at_work(connection)), clock.seconds(connection)
         found = [Limit(scope=row.scope, slots=row.slots, per_minute=row.per_minute, busy=busy[row.scope],
                        held_s=round(row.held_until - at, 1) if row.held_until and row.held_until > at else None)
                  for row in rows]
@@ -81,11 +81,17 @@ def alone(connection: sa.Connection) -> None:
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(CLAIM_LOCK)))
 
 
-def room(connection: sa.Connection, groups: Sequence[Waiting]) -> dict[str, int]:
-    """How many more may begin, by scope; a scope without bounds is absent."""
-    at, busy = clock.seconds(connection), _busy(connection)
+def at_work(connection: sa.Connection) -> Sequence[Any]:
+    """How many attempts are at work, a row for each run, project and endpoint."""
+    return connection.execute(_AT_WORK).all()
+
+
+def room(connection: sa.Connection, groups: Sequence[Waiting], running: Sequence[Any]) -> dict[str, int]:
+    """How many more may begin, by scope; a scope without bounds is absent. ``running`` is what :func:`at_work` says."""
+    busy, standing = _busy(running), connection.execute(_STANDING).all()
     found = {f"run:{group.run}": group.slots - busy[f"run:{group.run}"] for group in groups if group.slots is not None}
-    for row in connection.execute(sa.select(limits)):
+    at = clock.seconds(connection) if standing else 0.0
+    for row in standing:
         bounds = [] if row.slots is None else [row.slots - busy[row.scope]]
         if row.per_minute is not None:
             bounds.append(int(_tokens(row, at)))
@@ -100,8 +106,8 @@ def spend(
     connection: sa.Connection, chosen: Mapping[tuple[str, str], int], groups: Sequence[Waiting]
 ) -> None:
     """So many of each (run, endpoint) begin: the tokens of their scopes are used up."""
-    rated = connection.execute(sa.select(limits).where(limits.c.per_minute.is_not(None))).all()
-    if not rated:
+    rated = connection.execute(_RATED).all()
+    if not rated or not chosen:
         return
     at, begun = clock.seconds(connection), Counter[str]()
     projects = {group.run: group.project for group in groups}
@@ -113,16 +119,21 @@ def spend(
                            .values(tokens=_tokens(row, at) - begun[row.scope], filled=at))
 
 
-def _busy(connection: sa.Connection) -> Counter[str]:
+def _busy(running: Sequence[Any]) -> Counter[str]:
     """Attempts at work, by scope."""
     busy: Counter[str] = Counter()
-    running = sa.select(queued.c.run, queued.c.project, queued.c.endpoint, sa.func.count().label("many"))
-    for row in connection.execute(
-        running.where(queued.c.worker.is_not(None)).group_by(queued.c.run, queued.c.project, queued.c.endpoint)
-    ):
+    for row in running:
         for scope in (f"run:{row.run}", f"project:{row.project}", f"endpoint:{row.endpoint}"):
             busy[scope] += row.many
     return busy
+
+
+_STANDING = sa.select(limits)
+_RATED = sa.select(limits).where(limits.c.per_minute.is_not(None))
+_AT_WORK = (
+    sa.select(queued.c.run, queued.c.project, queued.c.endpoint, sa.func.count().label("many"))
+    .where(queued.c.worker.is_not(None)).group_by(queued.c.run, queued.c.project, queued.c.endpoint)
+)
 
 
 def _tokens(row: Any, at: float) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sqlite3
 import time
@@ -13,9 +14,12 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import event
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.pool import ConnectionPoolEntry
 
 from woodshed.errors import StoreFault, UsageError
 from woodshed.store.tables import HEAD
+
+_RESTED_S = 1.0
 
 BUSY_TIMEOUT_S = 30.0
 """How long a writer waits for another process's transaction. Ours last milliseconds; a slow disk may stretch one."""
@@ -90,9 +94,29 @@ def _by_url(url: str) -> sa.Engine:
         if parsed.get_backend_name() != "postgresql":
             raise UsageError(f"no database we know: {parsed.drivername}", field="database_url", remedy=remedy)
         parsed = parsed.set(drivername="postgresql+psycopg")
-        return sa.create_engine(parsed, pool_pre_ping=True, connect_args={"connect_timeout": 10})
+        engine = sa.create_engine(parsed, connect_args={"connect_timeout": 10})
+        event.listen(engine, "checkin", _rests)
+        event.listen(engine, "checkout", _wakes)
+        return engine
     except (sa.exc.ArgumentError, sa.exc.NoSuchModuleError, ImportError, ValueError) as error:
         raise UsageError(f"cannot be understood ({error})", field="database_url", remedy=remedy) from None
+
+
+def _rests(_connection: object, record: ConnectionPoolEntry) -> None:
+    record.info["rests_since"] = time.monotonic()
+
+
+def _wakes(connection: Any, record: ConnectionPoolEntry, _proxy: object) -> None:
+    """A connection that has rested is asked whether its server is still there; a new one takes its place if not.
+
+    Not one that was just used, which would cost every short transaction another trip to the server.
+    """
+    if time.monotonic() - record.info.get("rests_since", math.inf) > _RESTED_S:
+        try:
+            connection.execute("SELECT 1")
+            connection.rollback()
+        except Exception as error:
+            raise sa.exc.DisconnectionError("the server has gone away") from error
 
 
 def _write_ahead(path: Path) -> None:

@@ -23,6 +23,7 @@ from woodshed.errors import UsageError
 from woodshed.model import Attempt, Record, RunState
 from woodshed.model.event import now
 from woodshed.store import clock, deaths, ends, limits
+from woodshed.store.ids import run_of
 from woodshed.store.sharing import Waiting, share_out
 from woodshed.store.tables import attempts, executions, queued, runs, submissions, workers
 from woodshed.store.text import stamp
@@ -186,8 +187,7 @@ class Queue:
             return []
         with self._write("claiming attempts") as connection:
             limits.alone(connection)
-            me = sa.select(workers.c.pool).where(workers.c.executor == executor, workers.c.state == "working")
-            if (pool := connection.execute(me).scalar()) is None:
+            if (pool := connection.execute(_POOL, {"me": executor}).scalar()) is None:
                 return []
             if lane is Lane.QUARANTINE:
                 busy = sa.select(sa.func.count()).where(queued.c.lane == lane.value, queued.c.worker.is_not(None))
@@ -195,45 +195,38 @@ class Queue:
             taken = self._choose(connection, wanted, lane, pool)
             if not taken:
                 return []
-            connection.execute(sa.update(queued).where(queued.c.attempt.in_(taken))
-                               .values(worker=executor, claimed_at=stamp(now())))
-            rows = connection.execute(sa.select(attempts).where(attempts.c.id.in_(taken))).mappings()
-            found = {row["id"]: _attempt(row) for row in rows}
-            of = sorted({attempt.run for attempt in found.values()})
-            if connection.execute(sa.update(runs).where(runs.c.id.in_(of), runs.c.state == RunState.QUEUED.value)
-                                  .values(state=RunState.RUNNING.value)).rowcount:
+            connection.execute(_CLAIM, {"these": taken, "me": executor, "at": stamp(now())})
+            of = sorted({run_of(attempt) for attempt in taken})
+            if connection.execute(_BEGUN, {"these": of}).rowcount:
                 ends.begin(connection, of)
+            rows = connection.execute(_ATTEMPTS, {"these": taken}).mappings()
+            found = {row["id"]: _attempt(row) for row in rows}
             return [found[attempt] for attempt in taken]
 
     def _choose(self, connection: sa.Connection, wanted: int, lane: Lane, pool: str) -> list[str]:
-        at = stamp(now())
-        free = sa.and_(queued.c.worker.is_(None), queued.c.lane == lane.value,
-                       sa.or_(queued.c.available_at.is_(None), queued.c.available_at <= at))
-        query = (
-            sa.select(submissions.c.run, submissions.c.project, submissions.c.priority, submissions.c.created_at,
-                      submissions.c.slots, queued.c.endpoint, sa.func.sum(sa.case((free, 1), else_=0)).label("ready"),
-                      sa.func.sum(sa.case((queued.c.worker.is_not(None), 1), else_=0)).label("running"))
-            .join(queued, queued.c.run == submissions.c.run)
-            .where(submissions.c.state == SubmissionState.OPEN.value, submissions.c.pool == pool)
-            .where(sa.or_(submissions.c.not_before.is_(None), submissions.c.not_before <= at))
-            .group_by(submissions.c.run, submissions.c.project, submissions.c.priority, submissions.c.created_at,
-                      submissions.c.slots, queued.c.endpoint)
-        )
-        groups = [Waiting(**row) for row in connection.execute(query).mappings()]
-        room = limits.room(connection, groups)
-        chosen = share_out(groups, wanted, room)
+        there = {"lane": lane.value, "at": stamp(now()), "pool": pool}
+        open_runs = {row.run: row for row in connection.execute(_OPEN_RUNS, there)}
+        ready = {(row.run, row.endpoint): row.many for row in connection.execute(_READY, there)} if open_runs else {}
+        if not any(run in open_runs for run, _ in ready):
+            return []
+        at_work = limits.at_work(connection)
+        running = {(row.run, row.endpoint): row.many for row in at_work}
+        groups = [
+            Waiting(**open_runs[run]._mapping, endpoint=endpoint, ready=ready.get((run, endpoint), 0),
+                    running=running.get((run, endpoint), 0))
+            for run, endpoint in dict.fromkeys([*ready, *running]) if run in open_runs
+        ]
+        chosen = share_out(groups, wanted, limits.room(connection, groups, at_work))
         taken: list[str] = []
         for (run, endpoint), count in chosen.items():
-            rows = (sa.select(queued.c.attempt).where(free, queued.c.run == run, queued.c.endpoint == endpoint)
-                    .order_by(queued.c.number).limit(count))
-            taken += connection.execute(rows).scalars()
+            taken += connection.execute(_NEXT, there | {"run": run, "endpoint": endpoint, "count": count}).scalars()
         limits.spend(connection, chosen, groups)
         return taken
 
     def done(self, attempt_id: str) -> None:
         """The attempt has its result: nothing of it waits any more. Idempotent."""
         with self._write("settling an attempt") as connection:
-            connection.execute(sa.delete(queued).where(queued.c.attempt == attempt_id))
+            self.remove(connection, attempt_id)
 
     def give_back(self, attempt_id: str, executor: str, *, after_s: float = 0.0) -> bool:
         """The attempt is free again, in ``after_s`` at the earliest. False where it is no longer this worker's."""
@@ -260,10 +253,16 @@ class Queue:
             self.turn(run, SubmissionState.OVERDUE, f"the run's deadline of {run_s:g} s is over")
         return [run for run, _ in found]
 
-    def holds(self, connection: sa.Connection, attempt_id: str, executor: str) -> bool:
-        """Whether the attempt is this worker's, and stays so until the transaction ends."""
-        query = sa.select(queued.c.worker).where(queued.c.attempt == attempt_id).with_for_update(read=True)
-        return connection.execute(query).scalar() == executor
+    def holds(
+        self, connection: sa.Connection, attempt_id: str, executor: str, *, to_change: bool = False
+    ) -> bool:
+        """Whether the attempt is this worker's, and stays so until the transaction ends, which may change its row."""
+        query = _HELD_TO_CHANGE if to_change else _HELD
+        return connection.execute(query, {"this": attempt_id}).scalar() == executor
+
+    def remove(self, connection: sa.Connection, attempt_id: str) -> None:
+        """Nothing of the attempt waits any more, from the end of the transaction on."""
+        connection.execute(_REMOVE, {"this": attempt_id})
 
     # -- workers -------------------------------------------------------------------------------------------------------
 
@@ -407,6 +406,36 @@ class Queue:
         with self._read("reading the queue") as connection:
             delayed, waiting, running, held = connection.execute(query).one()
         return Depth(ready=waiting - delayed, delayed=delayed, running=running, quarantined=held)
+
+
+_THESE = sa.bindparam("these", type_=sa.String, expanding=True)
+_ME, _AT, _LANE = (sa.bindparam(name, type_=sa.String) for name in ("me", "at", "lane"))
+_POOL = sa.select(workers.c.pool).where(workers.c.executor == _ME, workers.c.state == "working")
+_CLAIM = sa.update(queued).where(queued.c.attempt.in_(_THESE)).values(worker=_ME, claimed_at=_AT)
+_BEGUN = (sa.update(runs).where(runs.c.id.in_(_THESE), runs.c.state == RunState.QUEUED.value)
+          .values(state=RunState.RUNNING.value))
+_ATTEMPTS = sa.select(attempts).where(attempts.c.id.in_(_THESE))
+_OPEN_RUNS = (
+    sa.select(submissions.c.run, submissions.c.project, submissions.c.priority, submissions.c.created_at,
+              submissions.c.slots)
+    .where(submissions.c.state == SubmissionState.OPEN.value)
+    .where(submissions.c.pool == sa.bindparam("pool", type_=sa.String))
+    .where(sa.or_(submissions.c.not_before.is_(None), submissions.c.not_before <= _AT))
+)
+_FREE = sa.and_(queued.c.worker.is_(None), queued.c.lane == _LANE,
+                sa.or_(queued.c.available_at.is_(None), queued.c.available_at <= _AT))
+_READY = (sa.select(queued.c.run, queued.c.endpoint, sa.func.count().label("many")).where(_FREE)
+          .group_by(queued.c.run, queued.c.endpoint))
+_NEXT = (
+    sa.select(queued.c.attempt).where(_FREE, queued.c.run == sa.bindparam("run", type_=sa.String))
+    .where(queued.c.endpoint == sa.bindparam("endpoint", type_=sa.Text))
+    .order_by(queued.c.number).limit(sa.bindparam("count", type_=sa.Integer))
+)
+_THIS = sa.bindparam("this", type_=sa.String)
+_HELD = sa.select(queued.c.worker).where(queued.c.attempt == _THIS).with_for_update(read=True)
+_HELD_TO_CHANGE = sa.select(queued.c.worker).where(queued.c.attempt == _THIS).with_for_update()
+_REMOVE = sa.delete(queued).where(queued.c.attempt == _THIS)
+"""What claims and results ask, made once: it is asked for every attempt."""
 
 
 def _standing(run_id: str, state: SubmissionState, reason: str | None) -> sa.Update:

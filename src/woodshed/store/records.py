@@ -251,21 +251,26 @@ class Store:
             return number
 
     def finish_attempt(
-        self, attempt_id: str, execution: int, outcome: Outcome, facts: Sequence[Event | Mapping[str, Any]] = ()
+        self, attempt_id: str, execution: int, outcome: Outcome, facts: Sequence[Event | Mapping[str, Any]] = (), *,
+        worker: str | None = None,
     ) -> bool:
         """Count this outcome as the attempt's, with the execution's last events, in one transaction.
 
         False when it is fenced: a newer execution has begun or the attempt is done. The late outcome then stays on
-        the execution's row as evidence and is never counted.
+        the execution's row as evidence and is never counted. One that counts also leaves the queue, where it is
+        the ``worker``'s there; the queue's row is locked before the attempt's, as by whoever reaps.
         """
         text, at = dump(outcome), stamp(now())
         with self._write("recording a result") as connection:
+            held = worker is not None and self.queue.holds(connection, attempt_id, worker, to_change=True)
             _append(connection, facts)
             counted = connection.execute(
                 _FINISH, {"this": attempt_id, "fence": execution, "result": text, "now": at}
             ).rowcount == 1
             if counted:
                 groups.counted(connection, attempt_id)
+                if held:
+                    self.queue.remove(connection, attempt_id)
             state = ExecutionState.DONE if counted else ExecutionState.FENCED
             _close(connection, attempt_id, execution, state, text, at)
             return counted

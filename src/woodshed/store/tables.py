@@ -19,9 +19,10 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    text,
 )
 
-HEAD = "0009"
+HEAD = "0010"
 """The migration that these tables agree with."""
 
 metadata = MetaData(
@@ -175,8 +176,9 @@ queued = Table(
     Column("claimed_at", String(32)),
     ForeignKeyConstraint(["attempt"], ["attempts.id"]),
     ForeignKeyConstraint(["run"], ["submissions.run"]),
-    Index("ix_queued_run", "run"),
-    Index("ix_queued_worker", "worker"),
+    Index("ix_queued_ready", "run", "endpoint", "worker", "lane", "number", "available_at"),
+    Index("ix_queued_worker", "worker", sqlite_where=text("worker IS NOT NULL"),
+          postgresql_where=text("worker IS NOT NULL")),
 )
 
 workers = Table(
