@@ -340,13 +340,10 @@ class Store:
         with self._read("reading a regrade") as connection:
             return [_regraded(row) for row in connection.execute(query).mappings()]
 
-    # blobs
-
     @property
     def identity(self) -> str:
-        """What names this database to those who share blobs: a file, or a server's host, port and database."""
-        url = self._engine.url
-        return f"{url.get_backend_name()}:{url.host or ''}:{url.port or ''}/{url.database}"
+        """What names this database to those who share blobs."""
+        return references.identity(self._engine)
 
     def named(self, among: set[str]) -> set[str]:
         """Those of these blobs' digests that any record names. Reads the whole database."""

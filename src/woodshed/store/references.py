@@ -29,6 +29,12 @@ def named(connection: sa.Connection, among: set[str]) -> set[str]:
     return found
 
 
+def identity(engine: sa.Engine) -> str:
+    """What names a database to those who share blobs: its file, or its server's host and port and its name there."""
+    url = engine.url
+    return f"{url.get_backend_name()}:{url.host or ''}:{url.port or ''}/{url.database}"
+
+
 def listed(content: bytes, among: set[str]) -> set[str]:
     """Those of ``among`` that a blob of this content lists, where it is a list."""
     if content.lstrip()[:1] not in (b"{", b"["):
