@@ -40,6 +40,7 @@ from woodshed.services.home import Home, opened
 from woodshed.services.runs import Tally
 from woodshed.services.working import Terms, work
 from woodshed.store import ExecutionState
+from woodshed.store.queue import SubmissionState
 
 TASK = EXAMPLES / "first-steps" / "write-file"
 
@@ -51,10 +52,11 @@ def home(new_home: Callable[[], Path]) -> Iterator[Home]:
         yield home
 
 
-def planned(script: Turnwise, **how: Any) -> tuple[Any, Any]:
+def planned(script: Turnwise, turns: int = 50, **how: Any) -> tuple[Any, Any]:
     """A run of one fine attempt at a scripted model."""
     agent = Agent(name="loop", harness="loop", model=ModelSpec(name="turnwise", base_url=script.url),
-                  durability=Durability.FINE, checkpoint=CheckpointRule(turns=2), limits=AgentLimits(turns=50))
+                  durability=Durability.FINE, checkpoint=CheckpointRule(turns=2),
+                  limits=AgentLimits(turns=turns, tool_calls=turns))
     return runs.plan([TASK], [agent], attempts=1, concurrency=1, seed=0, engine="native", **how)
 
 
@@ -96,6 +98,27 @@ async def test_a_worker_that_drains_leaves_a_fine_attempt_with_a_checkpoint(home
               if e.kind is EventKind.RESUME and e.data["state"] == "live"]
     assert (live["redone"], live["not_repeated"], live["interrupted"]) == (0, [], [])
     assert home.store.run(run.id).state is RunState.FINISHED
+    assert leftovers(home.path) == []
+
+
+async def test_an_attempt_of_a_paused_run_is_left_at_its_next_turn(home: Home) -> None:
+    """The worker lives on; the attempt is free, with a checkpoint, and is not taken again while the run is paused."""
+    with serving(Turnwise(100_000, command)) as script:
+        run = shared.submit(home, *planned(script, turns=100_000))
+        at_work = asyncio.create_task(work(home, Terms(slots=1, until_empty=True), print))
+        await reached(script, 2)
+        shared.turn(home, run.id, SubmissionState.PAUSED)
+        [attempt] = home.store.attempts(run.id)
+        while home.store.executions(attempt.id)[-1].state is ExecutionState.OPEN:  # noqa: ASYNC110 (rows tell no one)
+            await asyncio.sleep(0.05)
+        assert (await at_work).done == 0
+    [execution] = home.store.executions(attempt.id)
+    assert execution.state is ExecutionState.SET_ASIDE
+    assert execution.outcome is not None
+    assert "left at a turn" in execution.outcome.verdict.detail
+    last = [e.data["why"] for e in home.store.events(attempt.id) if e.kind is EventKind.CHECKPOINT][-1]
+    assert last == "leaving"
+    assert home.store.attempts(run.id)[0].state is AttemptState.PENDING
     assert leftovers(home.path) == []
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from woodshed.errors import WoodshedError
-from woodshed.model import Run
+from woodshed.model import Durability, Run
 from woodshed.model.event import now
 from woodshed.services.home import Home
 from woodshed.services.runs import unchanged
@@ -86,10 +86,15 @@ class Runtimes:
         return Live(run, runtime)
 
     async def sweep(self) -> None:
-        """Close what has been idle for long, or belongs to a run that hands out nothing."""
+        """Close what has been idle for long, or belongs to a run that hands out nothing.
+
+        Attempts of fine durability are left at their next turn where their run was paused.
+        """
         for run_id, opening in list(self._open.items()):
             if opening.done() and not opening.cancelled() and opening.exception() is None:
                 live = opening.result()
+                if live.users and any(agent.durability is Durability.FINE for agent in live.run.spec.agents):
+                    live.runtime.leaving = self._leaving or await asyncio.to_thread(self._rests, run_id)
                 if live.users == 0 and (_idle(live) or await asyncio.to_thread(self._rests, run_id)) \
                         and live.users == 0:
                     del self._open[run_id]

@@ -259,8 +259,7 @@ class _Worker:
             found = self.queue.submission(run_of(attempt_id))
             overdue = found is not None and found.state is SubmissionState.OVERDUE
             return (found.reason if found and overdue else None) or "the run was cancelled"
-        left = self.draining and not self.stopped
-        return "the worker left it for others to go on with" if left else "the worker was stopped"
+        return "the worker was stopped" if attempt_id in self.cut else "it was left at a turn, to be gone on with"
 
     def _seen(self, outcome: Outcome) -> None:
         """What an attempt took at its peak is what the next ones will need, as far as it is known."""
