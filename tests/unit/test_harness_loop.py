@@ -82,6 +82,7 @@ async def test_an_action_resets_the_patience(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("call", "needle"), [
     (("bsh", {"command": "ls"}), "Did you mean 'bash'?"),
+    (("str_replace_editor", {"command": "view"}), "Did you mean 'edit_file'?"),
     (("bash", "{\"command\": \"ls\", oops}"), "at line 1 column 19"),
     (("bash", "[]"), "a JSON array where an object"),
     (("bash", {}), "'command' is missing"),

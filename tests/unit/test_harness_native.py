@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -128,7 +129,8 @@ async def test_jobs_run_on_are_read_waited_for_and_ended(tmp_path: Path, box: Sa
             ("start_job", {"command": "echo $$ > pid; exec sleep 1000"}),
             ("bash", {"command": "while ! test -s pid; do sleep 0.05; done"})),
         box=box, task=task, tools=("default", "jobs"))
-    assert done.results[:2] == ["job1 is running.", "[it is running; 6 characters of output]\nbegun\n"]
+    assert done.results[0] == "job1 is running."
+    assert re.fullmatch(r"\[it is running, for [\d.]+ s; 6 characters of output\]\nbegun\n", done.results[1])
     assert done.results[3] == "[it ended with exit code 3; 11 characters of output]\nbegun\nwent\n"
     assert done.results[4] == "[it ended with exit code 3; 11 characters of output]\nwent\n"
     assert done.results[6] == "job2 ended with exit code 137."

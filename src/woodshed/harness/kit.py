@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -81,3 +82,4 @@ class Job:
     dropped: list[int]
     """The one number in it counts the bytes."""
     exit_code: int | None = None
+    began: float = field(default_factory=time.monotonic)

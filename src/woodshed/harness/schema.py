@@ -10,6 +10,18 @@ from woodshed.interfaces import ToolSpec
 
 _TYPES: dict[str, tuple[type, ...]] = {"string": (str,), "integer": (int,), "number": (int, float), "boolean": (bool,)}
 _MAY_HOLD_NUL = frozenset({"content", "old", "new"})
+_ELSEWHERE: Mapping[str, frozenset[str]] = {
+    "bash": frozenset({"execute_bash", "execute_command", "run_command", "run_shell_command", "run", "terminal", "sh",
+                       "execute", "exec", "command", "python", "run_code", "computer"}),
+    "read_file": frozenset({"cat", "open", "open_file", "view", "view_file", "file_read", "list_dir", "ls"}),
+    "write_file": frozenset({"create", "create_file", "save_file", "file_write", "write"}),
+    "edit_file": frozenset({"edit", "str_replace", "str_replace_editor", "str_replace_based_edit_tool", "replace",
+                            "apply_patch", "patch", "replace_in_file"}),
+    "search": frozenset({"grep", "rg", "find", "ripgrep", "search_files", "grep_search", "codebase_search"}),
+    "run_tests": frozenset({"test", "tests", "pytest"}),
+    "finish": frozenset({"submit", "done", "complete", "stop", "end", "attempt_completion", "task_done", "exit"}),
+}
+"""What agents of others call what ours do: a model that was trained with those writes them."""
 
 
 def complaint(spec: ToolSpec, arguments: Mapping[str, Any]) -> str | None:
@@ -30,7 +42,8 @@ def complaint(spec: ToolSpec, arguments: Mapping[str, Any]) -> str | None:
 def unknown_tool(name: str, known: Iterable[str]) -> str:
     """The answer to a call of a tool that does not exist."""
     names = sorted(known)
-    near = get_close_matches(name, names, n=1)
+    meant = next((ours for ours, theirs in _ELSEWHERE.items() if ours in names and name.lower() in theirs), None)
+    near = [meant] if meant else get_close_matches(name, names, n=1)
     hint = f" Did you mean '{near[0]}'?" if near else ""
     return f"There is no tool '{name[:60]}'.{hint} Tools: {', '.join(names)}."
 

@@ -23,7 +23,7 @@ class EventKind(StrEnum):
     TOOL_RESULT = "tool_result"  # {call, content, exit_code, truncated, timed_out, seconds}
     COMPACTION = "compaction"  # {turns, outputs, words, tokens_before, tokens_after, summary}
     STUCK = "stuck"  # {told, pattern, period, times, calls, text}
-    FINISH = "finish"  # {claim, admits, command, exit_code, shown, missing, edited, checks, passed, ended}
+    FINISH = "finish"  # {claim, admits, command, exit_code, shown, missing, edited, checks, passed, looked, ended}
     CHANGES = "changes"  # {changes, refused, blob}
     VERIFIER = "verifier"  # {exit_code, seconds, report, output_blob, touched}
     GRADE = "grade"  # a Grade's JSON: reward rules, their components, what was measured, the verdict before

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -145,7 +146,9 @@ async def _ended(job: Job, seconds: float) -> None:
 
 def _state(job: Job, offset: int) -> ToolResult:
     text = decoded(bytes(job.output))
-    state = "is running" if job.exit_code is None else f"ended with exit code {job.exit_code}"
+    # How long tells one look from the next: to wait for a long job is no circle.
+    state = (f"is running, for {time.monotonic() - job.began:.1f} s" if job.exit_code is None
+             else f"ended with exit code {job.exit_code}")
     lost = f"; the first {job.dropped[0]} bytes of its output are gone" if job.dropped[0] else ""
     return ToolResult(f"[it {state}; {len(text):,} characters of output{lost}]\n{text[offset:]}", exit_code=0)
 
