@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from html.parser import HTMLParser
 from pathlib import Path
@@ -9,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from woodshed.cli import compare as cli_compare
+from woodshed.cli import measures
 from woodshed.errors import Cause, UsageError
 from woodshed.model import (
     Agent,
@@ -93,7 +96,7 @@ def test_a_run_of_two_agents_is_compared_with_all_that_people_read(home: Home) -
     assert (first["values"]["tokens"], first["values"]["seconds"], first["values"]["cost"]) == (1000, 2.0, 1100)
     assert (first["tokens_per_success"], first["micros_per_success"]) == (14_000 / 13, 14 * 1100 / 13)
     assert any("93 % of its attempts are valid" in text for text in found["warnings"])
-    assert any("1 pairs of attempts are left out" in text for text in found["warnings"])
+    assert any(text.startswith("1 pairs of attempts are left out") for text in found["warnings"])
     assert pair["dropped"][0]["why"] == "good: environment"
 
 
@@ -138,12 +141,21 @@ def test_what_cannot_be_compared_is_refused_or_said(home: Home) -> None:
 def test_noise_says_what_would_decide_it(home: Home) -> None:
     """The sentence has the difference, that it is noise, and numbers of attempts and tasks."""
     a, b = Agent(name="a", harness="nop"), Agent(name="b", harness="oracle")
-    recorded(home, "r-noise", (a, ["+-", "-+", "++", "--"]), (b, ["--", "-+", "+-", "-+"]))
+    recorded(home, "r-noise", (a, ["+-", "-+", "++", "--"] * 3), (b, ["--", "-+", "+-", "-+"] * 3))
     pair = told(gathered(home, ["r-noise"]))["pairs"][0]
     assert pair["decided"] == "noise"
     assert "+12.5 points" in pair["says"]
     assert "is noise. To decide one of this size with a power of 80 %: about" in pair["says"]
     assert f"{pair['more_tasks']} more tasks like these" in pair["says"]
+
+
+def test_too_few_tasks_are_said_to_be_too_few(home: Home) -> None:
+    """A difference as large as can be, at three tasks, is no noise: tasks are asked for, and no attempts."""
+    a, b = Agent(name="a", harness="nop"), Agent(name="b", harness="oracle")
+    recorded(home, "r-few", (a, ["++"] * 3), (b, ["--"] * 3))
+    pair = told(gathered(home, ["r-few"]))["pairs"][0]
+    assert (pair["more_attempts"], pair["more_tasks"]) == (None, 3)
+    assert pair["says"].startswith("a and b differ by +100.0 points, at 3 tasks: too few to decide")
 
 
 class Reader(HTMLParser):
@@ -199,6 +211,32 @@ def test_measures_of_a_run_leave_invalid_attempts_out_and_say_so(home: Home, tmp
     assert [(row["attempt"], row["why"]) for row in found["left_out"]] == [("r-left.2", "invalid: environment")]
     assert found["agents"][0]["measures"]["accepted"] == 0.5
     assert found["agents"][0]["why"]["user_satisfaction"][0]["attempt"] == "r-left.3"
+
+
+def test_the_commands_print_what_the_services_tell(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Tables for people, one object for programs, a page where one is asked for; hostile names steer no terminal."""
+    monkeypatch.setenv("WOODSHED_HOME", str(home.path))
+    agents = [(Agent(name=f"\x1b[31m{name}", harness=name), ["+-", "++"]) for name in ("nop", "oracle")]
+    recorded(home, "r-shown", *agents, prefix="s")
+    cli_compare.compare(["r-shown"], html=tmp_path / "page.html")
+    measures.rate("r-shown.1", 2, note="slow", by="")
+    measures.measures("r-shown")
+    measures.measures("r-shown.1")
+    measures.report("r-shown")
+    printed = capsys.readouterr()
+    assert "\x1b" not in printed.out
+    assert "No difference between" in printed.out
+    assert "lost satisfaction:" in printed.out
+    assert "2 of 5: slow" in printed.out
+    assert (tmp_path / "page.html").read_text().startswith("<!doctype html>")
+    cli_compare.compare(["r-shown"], json=True)
+    assert json.loads(capsys.readouterr().out)["pairs"][0]["ties"] == 2
+    with pytest.raises(UsageError, match="is no folder, and others are"):
+        cli_compare.compare([str(tmp_path), "r-shown"])
+    with pytest.raises(UsageError, match="--model"):
+        cli_compare.compare(["r-shown"], model=["m@http://127.0.0.1:1/v1"])
 
 
 def test_agents_are_crossed_with_models_by_name() -> None:

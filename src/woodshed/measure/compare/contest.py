@@ -211,7 +211,7 @@ def _decided(draft: _Draft, adjusted: float, alpha: float, power: float, pairs: 
     noise = adjusted > alpha or not difference
     seen = spread(draft.counts)
     more = needed(difference, seen, alpha=alpha / pairs, power=power) if seen and difference is not None else None
-    attempts, in_all, tasks = _more(more, draft) if noise else (None, None, None)
+    attempts, in_all, tasks = _more(more, draft, least_tasks(alpha / pairs)) if noise else (None, None, None)
     return Pair(
         a=draft.a, b=draft.b, tasks=len(draft.counts), tries=sum(n for (_, n), _ in draft.counts), wins=wins,
         losses=losses, ties=len(draft.counts) - wins - losses, difference=difference, low=draft.bounds[0],
@@ -222,13 +222,21 @@ def _decided(draft: _Draft, adjusted: float, alpha: float, power: float, pairs: 
     )
 
 
-def _more(more: Needed | None, draft: _Draft) -> tuple[int | None, int | None, int | None]:
-    """(attempts of each task by each agent, attempts in all, tasks) beyond what was seen; at least one."""
+def least_tasks(alpha: float) -> int:
+    """With fewer tasks that differ nothing is decided at ``alpha``: 2 of 2^n patterns of signs are the extremes."""
+    return math.ceil(1 - math.log2(alpha) - 1e-9)
+
+
+def _more(more: Needed | None, draft: _Draft, least: int) -> tuple[int | None, int | None, int | None]:
+    """(attempts of each task by each agent, attempts in all, tasks) beyond what was seen; at least one.
+
+    Of fewer than ``least`` tasks, no number of attempts decides.
+    """
     if more is None:
         return None, None, None
-    most = max(n for (_, n), _ in draft.counts)
-    attempts = max(1, more.attempts - most) if more.attempts is not None else None
-    tasks = max(1, more.tasks - len(draft.counts)) if more.tasks is not None else None
+    most, seen = max(n for (_, n), _ in draft.counts), len(draft.counts)
+    attempts = max(1, more.attempts - most) if more.attempts is not None and seen >= least else None
+    tasks = max(1, more.tasks - seen, least - seen) if more.tasks is not None else None
     return attempts, attempts * len(draft.counts) * 2 if attempts is not None else None, tasks
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-WIDTH, ROW, LEFT, RIGHT = 640, 26, 210, 70
+WIDTH, ROW, LEFT, RIGHT = 760, 26, 300, 70
+_NAME_CHARS = 42
 
 
 def intervals(
@@ -48,7 +49,7 @@ def bars(rows: Sequence[tuple[str, float | None]], title: str) -> str:
 
 
 def _name(name: str, y: float) -> str:
-    short = name if len(name) <= 30 else name[:29] + "…"
+    short = name if len(name) <= _NAME_CHARS else name[:_NAME_CHARS - 1] + "…"
     return f'<text class="name" x="{LEFT - 12}" y="{y + 4}">{escape(short)}<title>{escape(name)}</title></text>'
 
 

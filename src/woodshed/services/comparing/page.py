@@ -20,17 +20,18 @@ _STYLE = """
 @media (prefers-color-scheme: dark) { :root { --ink: #e6e9ee; --soft: #98a2b3; --line: #3a4250; --back: #14181f;
   --card: #1c222c; --main: #6ea0f5; --good: #4fbf85; --bad: #ec7b73; } }
 * { box-sizing: border-box }
-body { margin: 0 auto; padding: 2rem 1.25rem 4rem; max-width: 62rem; background: var(--back); color: var(--ink);
+body { margin: 0 auto; padding: 2rem 1.25rem 4rem; max-width: 76rem; background: var(--back); color: var(--ink);
   font: 15px/1.5 system-ui, sans-serif }
 h1 { font-size: 1.6rem; margin: 0 0 .25rem } h2 { font-size: 1.15rem; margin: 2.2rem 0 .6rem }
 p { margin: .4rem 0 } .soft { color: var(--soft) }
 .wide { overflow-x: auto } table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums }
 th, td { padding: .35rem .6rem; border-bottom: 1px solid var(--line); text-align: right; white-space: nowrap }
-th:first-child, td:first-child, td.left, th.left { text-align: left; white-space: normal; overflow-wrap: anywhere }
+th:first-child, td:first-child, td.left, th.left { text-align: left; white-space: normal;
+  overflow-wrap: anywhere; min-width: 12rem }
 th { color: var(--soft); font-weight: 600 } .says { background: var(--card); border-left: 4px solid var(--soft);
   border-radius: 4px; padding: .7rem 1rem; margin: .6rem 0; overflow-wrap: anywhere }
 .says.decided { border-color: var(--good) } .warn { border-color: var(--bad) }
-svg { width: 100%; max-width: 46rem; display: block } svg text { fill: var(--ink); font: 12px system-ui, sans-serif }
+svg { width: 100%; max-width: 52rem; display: block } svg text { fill: var(--ink); font: 12px system-ui, sans-serif }
 svg .name { text-anchor: end } svg .rail { stroke: var(--line); fill: var(--card) } svg .span { stroke: var(--main);
   stroke-width: 3; stroke-linecap: round } svg .dot, svg .bar { fill: var(--main) } svg .zero { stroke: var(--soft);
   stroke-dasharray: 3 3 }
@@ -143,10 +144,14 @@ def _span(row: Mapping[str, Any]) -> str:
 def _dimensions(agents: Sequence[Mapping[str, Any]], pairs: Sequence[Mapping[str, Any]]) -> list[str]:
     charts = [f"<h3>{name}</h3>" + chart.bars([(a["agent"], a["values"].get(key)) for a in agents], name)
               for key, name in DIMENSIONS.items() if any(a["values"].get(key) is not None for a in agents)]
-    rows = [[_cell(f"{p['a']} − {p['b']}"), DIMENSIONS.get(key, key), str(s["tasks"]), f"{s['a']:.3g}", f"{s['b']:.3g}",
-             f"{s['difference']:+.3g}", "–" if s["low"] is None else f"{s['low']:+.3g} to {s['high']:+.3g}",
-             f"{s['p']:.3g}"] for p in pairs for key, s in p["values"].items()]
+    rows = [_score(f"{pair['a']} − {pair['b']}", key, score) for pair in pairs for key, score in pair["values"].items()]
     return [*charts, _table(["pair", "figure", "tasks", "first", "second", "difference", "interval", "p"], rows)]
+
+
+def _score(pair: str, key: str, row: Mapping[str, Any]) -> list[str]:
+    interval = "–" if row["low"] is None else f"{row['low']:+.3g} to {row['high']:+.3g}"
+    return [_cell(pair), DIMENSIONS.get(key, key), str(row["tasks"]), f"{row['a']:,.4g}", f"{row['b']:,.4g}",
+            f"{row['difference']:+.3g}", interval, f"{row['p']:.3g}"]
 
 
 def _tasks(tasks: Sequence[Mapping[str, Any]], agents: Sequence[Mapping[str, Any]]) -> str:

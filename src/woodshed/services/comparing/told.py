@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from woodshed.measure.compare import Contest, Pair, contest, grid
+from woodshed.measure.compare import Contest, Pair, contest, grid, least_tasks
 from woodshed.services.comparing.gather import Gathered
 
 LOW_VALID_RATE = 0.95
 """Below it, what broke may have chosen which attempts are compared."""
-FEW = 6
-"""Tasks that differ: with fewer no difference can be decided at 5 %, for 2 patterns of signs are 2/2^5 of all."""
 
 
 def told(found: Gathered, *, alpha: float = 0.05, power: float = 0.8, seed: int = 0) -> dict[str, Any]:
@@ -23,7 +21,8 @@ def told(found: Gathered, *, alpha: float = 0.05, power: float = 0.8, seed: int 
     return {
         "runs": [run.id for run in found.runs], "alpha": alpha, "power": power, "currency": found.currency,
         "agents": [_agent(side.to_json(), found) for side in made.sides],
-        "pairs": [{**pair.to_json(), "same": _same(pair, found), "says": says(pair, power)} for pair in made.pairs],
+        "pairs": [{**pair.to_json(), "same": _same(pair, found), "says": says(pair, power, _least(made))}
+                  for pair in made.pairs],
         "tasks": [{"task": task, "rates": row} for task, row in made.rates.items()],
         "grid": table.to_json() if table is not None else None,
         "warnings": _warnings(made),
@@ -48,7 +47,11 @@ def _same(pair: Pair, found: Gathered) -> str | None:
     return "model" if model and model == another and harness != other else None
 
 
-def says(pair: Pair, power: float) -> str:
+def _least(made: Contest) -> int:
+    return least_tasks(made.alpha / max(1, len(made.pairs)))
+
+
+def says(pair: Pair, power: float, least: int) -> str:
     """What a pair comes to, for people."""
     if pair.difference is None:
         return f"{pair.a} and {pair.b} have no valid attempt of the same task in common."
@@ -56,6 +59,9 @@ def says(pair: Pair, power: float) -> str:
     if pair.decided != "noise":
         better, worse = (pair.a, pair.b) if pair.decided == "a" else (pair.b, pair.a)
         return f"{better} passes {size:.1f} points more than {worse}{interval} (p = {pair.p_adjusted:.2g})."
+    if pair.difference and pair.wins + pair.losses < least:
+        return f"{pair.a} and {pair.b} differ by {100 * pair.difference:+.1f} points{interval}, at " \
+               f"{pair.wins + pair.losses} tasks: too few to decide, however large it is. {_more(pair, power)}"
     told = f"No difference between {pair.a} and {pair.b} is shown: {100 * pair.difference:+.1f} points{interval}" \
            f" (p = {pair.p_adjusted:.2g}) is noise."
     return f"{told} {_more(pair, power)}"
@@ -86,11 +92,8 @@ def _more(pair: Pair, power: float) -> str:
 def _warnings(made: Contest) -> list[str]:
     found = [f"{side.agent}: only {100 * side.valid_rate:.0f} % of its attempts are valid; what broke may have chosen "
              "which are compared" for side in made.sides if side.valid_rate < LOW_VALID_RATE]
-    for pair in made.pairs:
-        if pair.decided == "noise" and 0 < pair.wins + pair.losses < FEW and made.alpha <= 0.05:
-            found.append(f"{pair.a} and {pair.b} differ at {pair.wins + pair.losses} tasks only: with fewer than {FEW} "
-                         "no difference can be decided, however large")
-        if pair.dropped:
-            found.append(f"{pair.a} and {pair.b}: {len(pair.dropped)} pairs of attempts are left out, as one or both "
-                         "are invalid or missing")
+    dropped = [len(pair.dropped) for pair in made.pairs if pair.dropped]
+    if dropped:
+        most = f"{max(dropped)}" if len(made.pairs) == 1 else f"Up to {max(dropped)}"
+        found.append(f"{most} pairs of attempts are left out of a comparison, as one or both are invalid or missing")
     return found
