@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from woodshed.errors import StoreFault
+from woodshed.errors import Cancelled, StoreFault
 from woodshed.model import Agent, Assurance, Attempt, EventKind, Outcome, Run, RunSpec, StopReason, Valid
 from woodshed.model.event import now
 from woodshed.store import EventLog, Store
@@ -55,6 +55,24 @@ def test_emit_survives_a_failing_store_and_the_events_come_later(store: Store) -
     assert store.begin_execution("r-1.1", "h-1") == 1
     log.flush()
     assert len(store.events("r-1.1")) == 300
+
+
+def test_an_execution_that_others_took_over_keeps_nothing_more(store: Store) -> None:
+    """Once a newer execution has begun, keeping is refused, with events waiting or none; they stay as evidence."""
+    old = EventLog(store, "r-1.1", store.begin_execution("r-1.1", "h-1") or 0)
+    old.emit(EventKind.NOTE, {"text": "ours"})
+    old.keep()
+    new = EventLog(store, "r-1.1", store.begin_execution("r-1.1", "h-2") or 0)
+    with pytest.raises(Cancelled, match="a newer execution"):
+        old.keep()
+    old.emit(EventKind.NOTE, {"text": "late"})
+    with pytest.raises(Cancelled):
+        old.keep()
+    new.emit(EventKind.NOTE, {})
+    new.keep()
+    assert not old.finish(OUTCOME)
+    assert [(e.execution, e.data.get("text")) for e in store.events("r-1.1")] == [
+        (1, "ours"), (1, "late"), (2, None)]
 
 
 def test_what_is_emitted_is_copied_at_once(store: Store) -> None:

@@ -297,7 +297,7 @@ class Store:
         Raises StoreFault when one of the same (attempt, execution, seq) is there already; then none is added. Nor where
         ``newest`` (attempt, execution) is not the attempt's newest execution any more: Cancelled then.
         """
-        if facts:
+        if facts or newest is not None:
             with self._write("appending events") as connection:
                 if newest is not None and connection.execute(_NEWEST, {"this": newest[0]}).scalar() != newest[1]:
                     raise Cancelled(f"a newer execution of {newest[0]} has begun")
