@@ -78,6 +78,6 @@ def _claim(facts: Facts) -> Measure:
 
 def _said_at(facts: Facts) -> tuple[int | None, int | None]:
     for made in reversed(facts.calls):
-        if made.call.name == "finish" and made.call.error is None:
+        if made.own and made.call.name == "finish" and made.call.error is None:
             return made.seq, made.step
     return (facts.turns[-1].seq, facts.turns[-1].step) if facts.turns else (None, None)

@@ -26,7 +26,7 @@ _LOOKED_AT = 20_000  # characters of a command that are read: the text is hostil
 class Made:
     """One tool call, what came of it, and what it did to the work.
 
-    ``number`` counts from 1; ``seconds`` are since the attempt's first event.
+    ``number`` counts from 1; ``seconds`` are since the attempt's first event. ``own`` is False for a sub-task's.
     """
 
     number: int
@@ -36,13 +36,21 @@ class Made:
     seen: Observation | None
     acts: tuple[Act, ...]
     seconds: float
+    own: bool = True
+
+    @property
+    def command(self) -> str | None:
+        """What it runs in a shell; None for other tools. ``finish`` only names a command."""
+        command = self.call.arguments.get("command")
+        if self.call.name == "finish" or self.call.error is not None or not isinstance(command, str):
+            return None
+        return command[:_LOOKED_AT]
 
     @property
     def text(self) -> str:
         """The command, or the arguments as JSON."""
-        command = self.call.arguments.get("command")
-        if isinstance(command, str) and len(self.call.arguments) == 1:
-            return command[:_LOOKED_AT]
+        if self.command is not None:
+            return self.command
         return json.dumps(self.call.arguments, ensure_ascii=False)[:_LOOKED_AT]
 
     @property
@@ -63,14 +71,14 @@ class Made:
 
     def words(self) -> list[str]:
         """Programs and what they were given, options left out; of a tool of files, its name and paths."""
-        command = self.call.arguments.get("command")
-        if not isinstance(command, str):
+        command = self.command
+        if command is None:
             return [self.call.name, *(str(self.call.arguments[key]) for key in ("path", "pattern")
                                       if key in self.call.arguments)]
         try:
-            simple = [bare(redirections(words)[0]) for words in parts(command[:_LOOKED_AT])]
+            simple = [bare(redirections(words)[0]) for words in parts(command)]
         except ValueError:  # quotes that do not close
-            simple = [command[:_LOOKED_AT].split()]
+            simple = [command.split()]
         return [word for words in simple for word in words if not word.startswith("-")]
 
     def names(self, path: str) -> bool:
@@ -173,7 +181,7 @@ class Facts:
             for call, seq in zip(step.tool_calls, seqs_of_calls, strict=True):
                 number = len(found) + 1
                 found.append(Made(number, seq, step.index, call, seen.get(call.id), tuple(acts.get(number, ())),
-                                  (at[seq] - begun).total_seconds()))
+                                  (at[seq] - begun).total_seconds(), step.parent is None))
         return found
 
     @cached_property
@@ -197,15 +205,19 @@ class Facts:
 
     def refused_between(self, low: int, high: int) -> Mapping[str, Any] | None:
         """A decision of the sandbox's policy between two events that refused something; None where there was none."""
-        return next((event.data for event in self.of(EventKind.POLICY)
-                     if low < event.seq < high and event.data.get("verdict") == "refused"), None)
+        return next((event.data for event in self._refused if low < event.seq < high), None)
 
     def result_seq(self, made: Made) -> int:
         """The ``seq`` of a call's result; that of the last event where it has none."""
-        for event in self.of(EventKind.TOOL_RESULT):
-            if event.seq > made.seq and event.data.get("call") == made.call.id:
-                return event.seq
-        return self.events[-1].seq + 1
+        return self._results.get(made.call.id, self.events[-1].seq + 1)
+
+    @cached_property
+    def _refused(self) -> list[Event]:
+        return [event for event in self.of(EventKind.POLICY) if event.data.get("verdict") == "refused"]
+
+    @cached_property
+    def _results(self) -> dict[str, int]:
+        return {str(event.data["call"]): event.seq for event in self.of(EventKind.TOOL_RESULT) if "call" in event.data}
 
     @cached_property
     def _times(self) -> tuple[dict[int, datetime], datetime]:

@@ -56,8 +56,8 @@ def _found(facts: Facts) -> Iterator[tuple[str, Citation]]:
 
 
 def _of_call(made: Made) -> Iterator[str]:
-    if made.call.error is None and "command" in made.call.arguments:
-        text = made.text[:_LOOKED_AT]
+    if made.command is not None:
+        text = made.command[:_LOOKED_AT]
         yield from (what for what, pattern in _DANGEROUS if pattern.search(text))
 
 

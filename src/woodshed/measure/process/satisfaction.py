@@ -97,7 +97,7 @@ def _clear(facts: Facts) -> Measure:
 def _summary(facts: Facts) -> tuple[Made, str] | None:
     """The last call of ``finish`` and what it says; None where it says nothing."""
     for made in reversed(facts.calls):
-        if made.call.name == "finish" and made.call.error is None:
+        if made.own and made.call.name == "finish" and made.call.error is None:
             text = str(made.call.arguments.get("summary", "")).strip()
             return (made, text[:_LOOKED_AT]) if text.lower() not in _WORD_OF_THE_PROTOCOL else None
     return None
