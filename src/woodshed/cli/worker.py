@@ -37,7 +37,8 @@ def worker(
     started = time.perf_counter()
     with opened() as home, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         worked = runner.run(working.work(home, terms, note))
-    told: dict[str, Any] = {**asdict(worked), "elapsed_s": round(time.perf_counter() - started, 3)}
+    told: dict[str, Any] = {**asdict(worked), "invalid": dict(worked.invalid),  # asdict spoils a Counter
+                            "elapsed_s": round(time.perf_counter() - started, 3)}
     if json:
         emit_json(told)
     else:
