@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from woodshed.harness.stuck import LONGEST, STOP_AT, TELL_AT, VARY_STOP_AT, VARY_TELL_AT, Repeats
@@ -40,6 +40,7 @@ def test_new_results_are_progress(deeds: list[tuple[str, int]]) -> None:
     assert not watched.repeats.hopeless
 
 
+@settings(max_examples=50)
 @given(st.lists(st.tuples(COMMANDS, st.text("xyz", max_size=3), st.sampled_from([0, 1])), min_size=1,
                 max_size=LONGEST, unique=True),
        st.lists(st.text("pq", min_size=1, max_size=6), max_size=10, unique=True))
@@ -73,6 +74,7 @@ def test_one_answer_alone_stops_nobody(times: int) -> None:
     assert bool(hints[-1]) is (times >= TELL_AT)
 
 
+@settings(max_examples=30)
 @given(st.lists(st.integers(0, 10**6), min_size=VARY_STOP_AT + 1, max_size=VARY_STOP_AT + 1, unique=True),
        st.sampled_from(['pip  install "x=={}"', "python3 -c 'f({})'", "sed -n {}p  missing"]))
 def test_the_same_error_with_trivial_changes_is_a_circle(numbers: list[int], form: str) -> None:
