@@ -156,7 +156,8 @@ def row(inputs: Inputs, made: list[Simulated]) -> dict[str, Any]:
     narrow = max(use, key=lambda name: use[name])
     bottleneck = "what runs alone" if tail > 0.2 else narrow if use[narrow] > 0.5 else "the longest attempts"
     return {
-        "makespan_h": round(span / 3600, 3), "most_h": round(mean("most_s") / 3600, 3), "at_once": round(mean("most_at_once")),
+        "makespan_h": round(span / 3600, 3), "most_h": round(mean("most_s") / 3600, 3),
+        "at_once": round(mean("most_at_once")),
         "slots_used_percent": round(100 * use["slots"], 2), "claims_used_percent": round(100 * use["claims"], 2),
         "processors_used_percent": round(100 * use["processors"], 2), "failures": round(mean("failures"), 1),
         "lost_percent": round(100 * mean("lost_s") / mean("busy_s"), 3), "alone": round(mean("alone"), 1),
@@ -171,13 +172,14 @@ def lines(found: Mapping[str, Any]) -> list[str]:
     told = ["", "| input | assumed |", "|---|---:|"]
     told += [f"| `{name}` | {'no bound' if value is None else f'{value:,}'} |"
              for name, value in found["inputs"].items()]
-    told += ["", "| | hours | 99 % done | at once | slots used | claims used | nodes failed | lost | ran alone | waits for |",
+    told += ["", "| | hours | 99 % done | at once | slots used | claims used | nodes failed | lost | ran alone | "
+             "waits for |",
              "|---|---:|---:|---:|---:|---:|---:|---:|---:|---|"]
     for name, one in found["rows"].items():
         told.append(
-            f"| {name} | {one['makespan_h']:.2f} | {one['most_h']:.2f} | {one['at_once']:,} | {one['slots_used_percent']:.1f} % | "
-            f"{one['claims_used_percent']:.1f} % | {one['failures']:,.0f} | {one['lost_percent']:.2f} % | "
-            f"{one['alone']:,.0f} | {one['bottleneck']} |")
+            f"| {name} | {one['makespan_h']:.2f} | {one['most_h']:.2f} | {one['at_once']:,} | "
+            f"{one['slots_used_percent']:.1f} % | {one['claims_used_percent']:.1f} % | {one['failures']:,.0f} | "
+            f"{one['lost_percent']:.2f} % | {one['alone']:,.0f} | {one['bottleneck']} |")
     base = found["rows"][BASE]
     told += [
         "",
