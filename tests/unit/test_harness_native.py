@@ -136,3 +136,14 @@ async def test_jobs_run_on_are_read_waited_for_and_ended(tmp_path: Path, box: Sa
     assert done.results[6] == "job2 ended with exit code 137."
     assert done.results[7] == "There is no job 'job3'. Jobs: job1, job2."
     assert (await box.exec("kill -0 $(cat pid)")).exit_code != 0
+
+
+async def test_no_shell_where_its_directory_is_gone_is_an_answer(tmp_path: Path, box: Sandbox, task: Task) -> None:
+    """What an agent does to its sandbox makes no attempt of its own invalid: the tools say what is wrong."""
+    done = await act(
+        Loop(), tmp_path, calls(
+            ("bash", {"command": "cd / && rm -rf /workspace"}), ("shell", {"command": "pwd"}),
+            ("start_job", {"command": "pwd"}), ("bash", {"command": "true"})),
+        box=box, task=task, tools=("default", "session", "jobs"))
+    assert done.stop is StopReason.FINISHED
+    assert done.results[1].startswith("shell: ")

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+from woodshed.errors import EnvironmentFault, SandboxDied
 from woodshed.harness.clip import decoded
 from woodshed.harness.kit import Job, Kit
 from woodshed.harness.tools.output import KEPT_BYTES, shown
@@ -36,9 +37,13 @@ class Shell:
         """Its output and exit code."""
         if (wrong := too_long("shell", arguments["command"])) is not None:
             return wrong
-        if self.kit.session is None:
-            self.kit.session = await sandbox.session(cwd=self.kit.task.environment.workdir or None, env=QUIET)
-        return shown(await self.kit.session.run(arguments["command"], timeout_s=timeout_s, output_bytes=KEPT_BYTES))
+        try:
+            if self.kit.session is None:
+                self.kit.session = await sandbox.session(cwd=self.kit.task.environment.workdir or None, env=QUIET)
+            return shown(await self.kit.session.run(arguments["command"], timeout_s=timeout_s, output_bytes=KEPT_BYTES))
+        except EnvironmentFault as fault:
+            self.kit.session = None
+            return _unable("shell", fault)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +73,11 @@ class StartJob:
                 del output[:more]
                 dropped[0] += more
 
-        process = await sandbox.start(
-            command, cwd=self.kit.task.environment.workdir or None, env=QUIET, stream=stream)
+        try:
+            process = await sandbox.start(
+                command, cwd=self.kit.task.environment.workdir or None, env=QUIET, stream=stream)
+        except EnvironmentFault as fault:
+            return _unable("start_job", fault)
         name = f"job{len(jobs) + 1}"
         jobs[name] = Job(process, command, output, dropped)
         return ToolResult(f"{name} is running.", exit_code=0)
@@ -131,6 +139,16 @@ class KillJob:
         await job.process.kill()
         await _ended(job, _KILL_S)
         return ToolResult(f"{arguments['job']} ended with exit code {job.exit_code}.", exit_code=0)
+
+
+def _unable(tool: str, fault: EnvironmentFault) -> ToolResult:
+    """What the agent may have brought about (no directory, no more processes) is an answer; a dead sandbox is none.
+
+    Where the fault is the world's, ``bash`` meets it too, and raises it.
+    """
+    if isinstance(fault, SandboxDied):
+        raise fault
+    return ToolResult(f"{tool}: {fault}. Use bash instead.", exit_code=1)
 
 
 async def _ended(job: Job, seconds: float) -> None:
