@@ -76,6 +76,16 @@ async def test_which_evasions_the_poisoned_run_finds_out(bench: Bench, tmp_path:
         assert (verdict.total, verdict.flags) == (1.0, ())
 
 
+@pytest.mark.parametrize("name", ["selective-flip", "report-complete"])
+async def test_poison_is_found_out_where_there_is_one_test(bench: Bench, tmp_path: Path, name: str) -> None:
+    """A single check is made false where the code that it loads has had its chance to cheat, not before."""
+    lone = make_ground(tmp_path, Ground("script", (("check_mul.py", "assert True\n"), ("expected", ("check_add",)))))
+    assert (await judged(bench, lone, f"cheat:{name}")).total == 1.0
+    verdict = await judged(bench, lone, f"cheat:{name}", poison=True)
+    assert (verdict.total, verdict.flags) == (0.0, ("tamper:poison_passed",))
+    assert (await bench.judge(lone, REFERENCE)).passed
+
+
 async def test_the_selective_flip_in_pytest(bench: Bench, tmp_path: Path) -> None:
     """pytest's own reports are flipped in the same way: 1 at a canary, found out by poison, and nothing with probes."""
     bare = make_ground(tmp_path / "bare", Ground())

@@ -125,13 +125,17 @@ def test_poisoned_pytest_ids_fail_and_others_do_not(tmp_path: Path) -> None:
 
 
 def test_poisoned_scripts_fail(tmp_path: Path) -> None:
-    """A poisoned check file fails before it does anything, after its docstring and future imports."""
-    (tmp_path / "check_a.py").write_text('"""Doc."""\nfrom __future__ import annotations\nprint("ran")\n')
+    """A poisoned check file fails before it checks anything, and after it has loaded what is to be checked."""
+    (tmp_path / "loaded.py").write_text("print('loaded')\n")
+    (tmp_path / "check_a.py").write_text(
+        '"""Doc."""\nfrom __future__ import annotations\nimport sys\nsys.path.insert(0, ".")\ntry:\n    import loaded\n'
+        'except ImportError:\n    loaded = None\nif loaded:\n    raise SystemExit(0)\nprint("ran")\n')
     poison = make_poison(VerifierSpec(tests=tmp_path, expected_tests=("check_a",)), Framework.SCRIPT)
     assert poison is not None
     assert poison.ids == {"check_a"}
-    ran = subprocess.run([sys.executable, "-c", poison.files["check_a.py"]], capture_output=True, check=False)
-    assert (ran.returncode, ran.stdout) == (1, b"")
+    ran = subprocess.run([sys.executable, "-c", poison.files["check_a.py"]], cwd=tmp_path, capture_output=True,
+                         check=False)
+    assert (ran.returncode, ran.stdout) == (1, b"loaded\n")
     assert b"AssertionError" in ran.stderr
 
 
