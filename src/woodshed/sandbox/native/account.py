@@ -59,7 +59,7 @@ class Account:
 
     def left(self, folder: Path) -> None:
         """What it left on disk, before that goes. Blocking."""
-        found = disk.changes(folder, at_most=_COUNTED)
+        found = disk.used(folder / "u", at_most=_COUNTED)  # overlayfs' scratch is empty by then
         self.counted(found if found.whole else None)
 
     def nothing_left(self) -> None:
