@@ -1,4 +1,20 @@
-"""A small agent that knows nothing of us: it speaks to an OpenAI-compatible server, and runs what the model says."""
+"""Agents of others through the command line: a small one, a model that answers as told, and what was recorded.
+
+The small agent knows nothing of us: it speaks to an OpenAI-compatible server, and runs what the model says.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+from woodshed.model import Event
+from woodshed.services.home import opened
 
 AGENT = '''\
 import json, os, subprocess, sys, time, urllib.error, urllib.request
@@ -33,3 +49,46 @@ while True:
         messages.append({"role": "tool", "tool_call_id": call["id"],
                          "content": f"exit code: {done.returncode}\\n{done.stdout}{done.stderr}"})
 '''
+
+
+@contextmanager
+def answering(*messages: dict[str, Any]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """A server that gives ``messages`` in turn, then the last one again: its address for --model, and what it heard."""
+    heard: list[dict[str, Any]] = []
+
+    class Model(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            heard.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            message = {"role": "assistant", **messages[min(len(heard), len(messages)) - 1]}
+            content = json.dumps({"choices": [{"message": message, "finish_reason": "stop"}],
+                                  "usage": {"prompt_tokens": 7, "completion_tokens": 3}}).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 (the library's name)
+            """Say nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Model)
+    thread = Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"tiny@http://127.0.0.1:{server.server_address[1]}/v1", heard
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def calling(name: str, **arguments: Any) -> dict[str, Any]:
+    """A message that calls one tool."""
+    function = {"name": name, "arguments": json.dumps(arguments)}
+    return {"content": "", "tool_calls": [{"id": "c1", "type": "function", "function": function}]}
+
+
+def recorded(run: str, home: Path) -> list[Event]:
+    """The events of a run's only attempt."""
+    with opened(home) as place:
+        [attempt] = place.store.attempts(run)
+        return place.store.events(attempt.id)
