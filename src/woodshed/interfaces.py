@@ -12,97 +12,26 @@ from woodshed.model import (
     ChangeSet,
     EnvironmentSpec,
     EventKind,
-    Message,
     SandboxPolicy,
     SnapshotManifest,
     StopReason,
     Task,
-    ToolCall,
     Usage,
     Verdict,
 )
+from woodshed.model.exchange import ModelRequest as ModelRequest
+from woodshed.model.exchange import ModelResponse as ModelResponse
+from woodshed.model.exchange import ToolSpec as ToolSpec
+from woodshed.model.sandbox import ExecResult as ExecResult
+from woodshed.model.sandbox import FileEvent as FileEvent
+from woodshed.model.sandbox import FileInfo as FileInfo
+from woodshed.model.sandbox import Pressure as Pressure
+from woodshed.model.sandbox import SandboxStats as SandboxStats
+from woodshed.model.sandbox import Spool as Spool
 
 Stream = Callable[[Literal["stdout", "stderr"], bytes], None]
 Emit = Callable[[EventKind, Mapping[str, Any]], None]
 """Appends one event to the attempt's log. Returns at once; never raises for what it is given."""
-
-
-@dataclass(frozen=True, slots=True)
-class ExecResult:
-    """How one command ended. Output is bytes as written; ``truncated`` means the middle was dropped at the limit.
-
-    ``exit_code`` is the shell's convention: negative signal numbers become 128+n. ``timed_out`` means we killed the
-    whole tree; ``oom_killed`` that the kernel did. ``cpu_s`` is user+system seconds of the tree, None if unknown.
-    """
-
-    exit_code: int
-    stdout: bytes
-    stderr: bytes
-    truncated: bool = False
-    timed_out: bool = False
-    oom_killed: bool = False
-    seconds: float = 0.0
-    cpu_s: float | None = None
-    limits_hit: tuple[str, ...] = ()
-    """Fields of :class:`woodshed.model.Limits` that were reached while it ran, as far as the engine can tell."""
-    spool: Spool | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Spool:
-    """Files of the host with more of a truncated output than was kept: its first ``Limits.spool_bytes``.
-
-    They are the sandbox's and go with it. None for a stream that was kept whole.
-    """
-
-    stdout: Path | None = None
-    stderr: Path | None = None
-    complete: bool = True
-    """False where less than that is there: the disk had no room for it."""
-
-
-@dataclass(frozen=True, slots=True)
-class FileInfo:
-    """One directory entry, not followed. ``kind``: file, directory, symlink or other. ``mtime_s`` since the epoch."""
-
-    name: str
-    kind: Literal["file", "directory", "symlink", "other"]
-    size: int
-    mode: int
-    uid: int = 0
-    mtime_s: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class FileEvent:
-    """Something happened to ``path``. ``overflow`` means that events were lost: look at everything again."""
-
-    path: str
-    kind: Literal["created", "changed", "deleted", "overflow"]
-
-
-@dataclass(frozen=True, slots=True)
-class Pressure:
-    """Shares of the last ten seconds, 0 to 1, in which work waited for a resource of the host (PSI ``some avg10``)."""
-
-    cpu: float
-    memory: float
-    io: float
-
-
-@dataclass(frozen=True, slots=True)
-class SandboxStats:
-    """What a sandbox has used. None where this machine cannot tell. ``pressure`` is the host's."""
-
-    cpu_s: float | None
-    memory_bytes: int | None
-    memory_peak_bytes: int | None
-    read_bytes: int | None
-    written_bytes: int | None
-    disk_bytes: int
-    files: int
-    processes: int
-    pressure: Pressure | None
 
 
 @runtime_checkable
@@ -370,42 +299,6 @@ class SandboxEngine(Protocol):
 
     async def close(self) -> None:
         """End all sandboxes and helpers of this engine. Idempotent."""
-
-
-@dataclass(frozen=True, slots=True)
-class ToolSpec:
-    """A tool as the model sees it. ``parameters`` is a JSON schema of type object."""
-
-    name: str
-    description: str
-    parameters: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class ModelRequest:
-    """One call: the conversation so far and the tools on offer. The gateway adds model, key and sampling."""
-
-    messages: Sequence[Message]
-    tools: Sequence[ToolSpec] = ()
-    stop: Sequence[str] = ()
-    max_tokens: int | None = None
-    parent: str | None = None
-    """The id of the tool call that delegated to this conversation: recorded, and not sent."""
-    asked: Mapping[str, Any] = field(default_factory=dict)
-    """What a program of others asked besides, by the names of chat completions, its model among them: recorded, and
-    sent as far as the server understands it and the agent's config does not say otherwise (``gateway/wire.py``)."""
-
-
-@dataclass(frozen=True, slots=True)
-class ModelResponse:
-    """The answer. ``tool_calls`` are parsed where the server or dialect parsed them; text stays in ``content``."""
-
-    content: str
-    tool_calls: tuple[ToolCall, ...] = ()
-    finish_reason: str = "stop"
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    seconds: float = 0.0
 
 
 class ModelClient(Protocol):
