@@ -7,7 +7,7 @@ import os
 import signal
 from pathlib import Path
 
-from woodshed.errors import HarnessFault, ModelRateLimited
+from woodshed.errors import EnvironmentFault, HarnessFault, ModelRateLimited
 from woodshed.interfaces import Acting
 from woodshed.model import StopReason
 
@@ -77,3 +77,16 @@ class Breaks:
     async def act(self, acting: Acting) -> StopReason:
         """Raises."""
         raise HarnessFault("broken, as always")
+
+
+class Stumbles:
+    """``stumbles`` meets a fault of its environment each time, which is worth another try."""
+
+    needs_model = False
+
+    def __init__(self, argument: str | None) -> None:
+        assert argument is None
+
+    async def act(self, acting: Acting) -> StopReason:
+        """Raises."""
+        raise EnvironmentFault("stumbled, as always")

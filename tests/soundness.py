@@ -31,7 +31,7 @@ from woodshed.store import ExecutionState
 TESTS = Path(__file__).parent
 POINTS = {**void.POINTS, "woodshed.harnesses": {
     **void.POINTS["woodshed.harnesses"],
-    "breaks": "plugged:Breaks", "kills": "plugged:Kills", "sleeps": "plugged:Sleeps"}}
+    "stumbles": "plugged:Stumbles", "kills": "plugged:Kills", "sleeps": "plugged:Sleeps"}}
 
 
 def assert_sound(home: Home, run_id: str) -> None:
@@ -117,7 +117,7 @@ def made(home: Home, scratch: Path, monkeypatch: pytest.MonkeyPatch) -> Void:
     """The home, with the plug-ins known here and to its workers; the durable engine's tables are there already."""
     builtin, verifier = plugins.harness, plugins.verifier
     theirs: dict[str, Callable[[str | None], Harness]] = {
-        "void": void.VoidAgent, "breaks": plugged.Breaks, "kills": plugged.Kills, "sleeps": plugged.Sleeps}
+        "void": void.VoidAgent, "stumbles": plugged.Stumbles, "kills": plugged.Kills, "sleeps": plugged.Sleeps}
 
     def harness(name: str) -> Harness:
         kind, _, argument = name.partition(":")

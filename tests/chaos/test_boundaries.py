@@ -48,8 +48,8 @@ def nothing(
 
 
 def dies_at(nothing: Void, when: str, boundary: str, nth: int = 1) -> None:
-    """A run of three attempts, one of which breaks once and again; its worker dies there, another one finishes it."""
-    run = nothing.submit("void", "breaks", attempts=3)
+    """A run of three attempts, of each of two agents, one of which breaks once and again; its worker dies there, another one finishes it."""
+    run = nothing.submit("void", "stumbles", attempts=3)
     worker = nothing.start(DIES, when, str(nth), BOUNDARIES[boundary])
     _, said = worker.communicate(timeout=600)
     assert worker.returncode == -signal.SIGKILL, (boundary, when, worker.returncode, said)

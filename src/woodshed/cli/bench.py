@@ -197,3 +197,39 @@ def queue(
                       f"and {two['empty_per_s']:.1f} empty ones a second")
         if weight := row.get("queued"):
             out.print(f"{name}: with {weight['n']} queued a worker weighs {weight['worker_mb']:.0f} MB")
+
+
+@app.command("thousand")
+def thousand(
+    tasks: Annotated[int, typer.Option(min=1, help="Small tasks, made on the spot.")] = 100,
+    attempts: Annotated[int, typer.Option("-n", "--attempts", min=1, help="Of each task, by reference and model.")] = 5,
+    workers: Annotated[int, typer.Option(min=1, help="Worker processes; the first is never killed.")] = 2,
+    slots: Annotated[int, typer.Option(min=1, help="Attempts of a worker at a time.")] = 4,
+    faults: Annotated[float, typer.Option(min=0, max=1, help="Share of sandboxes, verdicts, answers.")] = 0.05,
+    kills: Annotated[int, typer.Option(min=0, help="Workers killed on the way.")] = 10,
+    database: Annotated[str, typer.Option(help="sqlite, or postgresql: a server of its own.")] = "sqlite",
+    seed: Annotated[int, typer.Option(help="Of the faults.")] = 0,
+    save: Annotated[Path | None, typer.Option(help="Also write the figures to this file.")] = None,
+    json: Json = False,
+) -> None:
+    """A thousand attempts amid refusals, hangs and killed workers: all accounted for, none falsely zero, nothing left.
+
+    Exits with 1 where that does not hold.
+    """
+    from woodshed.services.benching import thousand as scene
+
+    size = scene.Size(tasks=tasks, attempts=attempts, workers=workers, slots=slots, faults=faults, kills=kills)
+    figures = scene.measure(size, database=database, seed=seed, told=note)
+    if save is not None:
+        measured.publish(figures, save)
+    if json:
+        emit_json(figures)
+    else:
+        keys = ("attempts", "accounted", "valid_rate", "false_zeros", "executions", "lost_executions", "killed_workers",
+                "elapsed_s")
+        table(("", "#"), [(key, str(figures[key])) for key in keys])
+        memory = figures["memory_mb"]
+        out.print(f"memory: {memory['most']} MB at most, {memory['mb_per_thousand']} MB more each thousand attempts")
+        out.print(f"faults: {figures['faults']}; left: {', '.join(map(plain, figures['left'])) or 'nothing'}")
+    if figures["left"] or figures["false_zeros"] or figures["accounted"] != figures["attempts"]:
+        raise typer.Exit(1)

@@ -14,6 +14,7 @@
     left.py        whether anything is left of them
     figures.py     percentiles, ratios, targets
     queue.py       ``woodshed bench queue``: what leaving attempts to workers costs
+    thousand.py    ``woodshed bench thousand``: what becomes of attempts amid faults; faulty.py has these
     void.py        an engine, an agent and a verifier that do nothing
     postgres.py    a database server of the benchmark's own
 """

@@ -170,7 +170,7 @@ def _weight(site: Site, queued: int, told: Callable[[str], None]) -> dict[str, A
         while store.queue.depth().running < 2 and worker.process.poll() is None:
             time.sleep(0.1)
         for _ in range(30):
-            peak = max(peak, _resident_mb(worker.process.pid))
+            peak = max(peak, resident_mb(worker.process.pid))
             time.sleep(0.1)
         ready = store.queue.depth().ready
     site.run("runs", "cancel", run, "--json")
@@ -224,7 +224,8 @@ def _cpu_s(pid: int, *, ended: bool = False) -> float:
     return 0.0
 
 
-def _resident_mb(pid: int) -> float:
+def resident_mb(pid: int) -> float:
+    """What a process has in memory; 0 where there is none."""
     with suppress(OSError, StopIteration):
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
         return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS:")) / 1024
