@@ -227,7 +227,7 @@ async def _open(task: Task, policy: SandboxPolicy, sandboxes: Ledger, parts: Par
         world = parts.harness.furnish(world)
     sandbox = await sandboxes.create(world, policy, restore=restore)
     try:
-        await ready(sandbox, task.environment)
+        await ready(sandbox, task.environment, restored=restore is not None)
     except BaseException:
         await sandbox.close()
         raise

@@ -27,13 +27,16 @@ from woodshed.model import (
     AttemptState,
     CheckpointRule,
     Durability,
+    EnvironmentSpec,
     EventKind,
     ModelSpec,
     RunState,
+    SandboxPolicy,
     TaskStep,
     Valid,
 )
 from woodshed.model.retry import RetryRule, RetryRules
+from woodshed.sandbox.native.engine import NativeEngine
 from woodshed.services import lasting, regrading, report, rulesets, runs, shared
 from woodshed.services.exporting import export
 from woodshed.services.home import Home, opened
@@ -41,6 +44,7 @@ from woodshed.services.runs import Tally
 from woodshed.services.working import Terms, work
 from woodshed.store import ExecutionState
 from woodshed.store.queue import SubmissionState
+from woodshed.verify.live import ready
 
 TASK = EXAMPLES / "first-steps" / "write-file"
 
@@ -192,6 +196,25 @@ async def test_an_end_state_that_was_captured_is_only_judged_again(
     assert begun(second) is not None
     assert {EventKind.MODEL_CALL, EventKind.TOOL_CALL}.isdisjoint(event.kind for event in second)
     assert report.trace(home, attempt.id)["tool_calls"] == 3
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="commands as other users need root: run the tests as root")
+async def test_a_restored_working_folder_is_its_users_again(home: Home) -> None:
+    """What an agent's user had written can be written by it after a restore; the control: without, it is root's."""
+    spec, engine = EnvironmentSpec(user="nobody"), NativeEngine(home.path)
+    try:
+        first = await engine.create(spec, SandboxPolicy())
+        await first.exec("chmod 777 /workspace", user=0)
+        assert (await first.exec("mkdir d && echo one >d/f")).exit_code == 0
+        await first.kill_all()
+        changes = await first.changes(home.blobs)
+        for restored, code in ((False, 1), (True, 0)):
+            box = await engine.create(spec, SandboxPolicy(), restore=(changes, home.blobs))
+            await ready(box, spec, restored=restored)
+            assert ((await box.exec("echo two >>d/f")).exit_code != 0) is bool(code)
+            assert await box.read("d/f") == (b"one\n" if code else b"one\ntwo\n")
+    finally:
+        await engine.close()
 
 
 class Plain:

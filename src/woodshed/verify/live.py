@@ -20,9 +20,12 @@ _SPOOLED = 1 << 22
 _SETUP = "setup.sh"
 
 
-async def ready(sandbox: Sandbox, spec: EnvironmentSpec) -> None:
-    """What ``spec`` asks for after its sandbox opened. Raises EnvironmentFault where its health check fails."""
-    if spec.user and spec.uploads:
+async def ready(sandbox: Sandbox, spec: EnvironmentSpec, *, restored: bool = False) -> None:
+    """What ``spec`` asks for after its sandbox opened; what was ``restored`` into it belongs to root, as uploads do.
+
+    Raises EnvironmentFault where its health check fails.
+    """
+    if spec.user and (spec.uploads or restored):
         await _own(sandbox, spec)
     if spec.healthcheck is not None:
         await healthy(sandbox, spec.healthcheck)
