@@ -29,6 +29,8 @@ SETTINGS = (
     Setting("engine", "native", "sandbox engine when --engine is not given"),
     Setting("model_url", "", "endpoint of --model NAME when it names none, e.g. http://127.0.0.1:8000/v1"),
     Setting("model_key", "", "name of the variable that holds the endpoint's key, e.g. OPENAI_API_KEY"),
+    Setting("model_calls", "", "calls that one endpoint is sent at a time (default: as many as there are)"),
+    Setting("dialects", "", "formats of tool calls by model, PATTERN=DIALECT by commas, asked before our own table"),
     Setting("python", "", "the Python that sandboxes of the host image use (default: the one running Woodshed)"),
     Setting("pip_args", "", "extra arguments for pip when layers of requirements are made"),
     Setting("task_env", "", "variables (by commas) of this environment that tasks may take as ${NAME}"),

@@ -11,11 +11,13 @@ import pytest
 from aiohttp import web
 
 from doors import HELLO, door
-from scripted import Script, bash, said
+from scripted import Script, bash, said, served
 from woodshed.errors import HarnessFault
 from woodshed.gateway import server
+from woodshed.gateway.call import Patience
+from woodshed.gateway.client import Gateway
 from woodshed.interfaces import ModelRequest, ModelResponse
-from woodshed.model import EventKind, Sampling
+from woodshed.model import EventKind, Message, ModelSpec, Sampling
 
 TOOL = {"type": "function", "function": {"name": "bash", "description": "runs", "parameters": {"type": "object"}}}
 
@@ -369,3 +371,19 @@ async def test_a_client_that_goes_away_in_the_middle_harms_nobody() -> None:
                 headers={"Authorization": f"Bearer {outside.door.key}"}) as answer:
             await answer.content.read(10)
         assert (await outside.post({**HELLO, "user": "other"}))[1]["choices"][0]["message"]["content"] == "hi"
+
+
+async def test_an_endpoint_has_so_many_calls_at_a_time() -> None:
+    """Beyond its bound calls wait their turn, those of other endpoints do not."""
+    held = Held(said("one"))
+    async with served(held) as busy, served(Script([said("free")])) as free:
+        gateway = Gateway(patience=Patience(tries=1), concurrent=2)
+        request = ModelRequest((Message(role="user", content="hi"),))
+        clients = [gateway.client(ModelSpec(name="m", base_url=url), lambda *_: None) for url in (busy, free)]
+        calls = [asyncio.create_task(clients[0].call(request)) for _ in range(4)]
+        await eventually(lambda: len(held.requests) == 2)
+        assert (await clients[1].call(request)).content == "free"
+        assert len(held.requests) == 2
+        held.free.set()
+        assert [one.content for one in await asyncio.gather(*calls)] == ["one"] * 4
+        await gateway.close()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Self
 
 from woodshed import plugins
 from woodshed.attempt import Parts, judge_end_state, run_attempt
-from woodshed.errors import Cause
+from woodshed.errors import Cause, UsageError
 from woodshed.harness.resume import Fine
 from woodshed.interfaces import Emit, Harness, ModelClient, SandboxEngine, Verifier
 from woodshed.measure.resume import past
@@ -32,6 +32,7 @@ from woodshed.model import (
 )
 from woodshed.services.grading import Grading
 from woodshed.services.home import Home
+from woodshed.settings import setting
 from woodshed.store.eventlog import EventLog
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ class Runtime:
         from woodshed.gateway.client import Gateway  # with the HTTP client 0.1 s, which a run without a model saves
         from woodshed.services.endpoints import Endpoints
 
-        self._gateway = Gateway()
+        self._gateway = Gateway(concurrent=_at_once())
         self._stack.push_async_callback(self._gateway.close)
         endpoints = await self._stack.enter_async_context(
             Endpoints(self._home.path, self._agents.values(), parallel=self._parallel)
@@ -165,6 +166,17 @@ class Runtime:
         assert self._gateway is not None
         known: Sequence[Answer] = fine.past.answers if fine is not None and fine.past is not None else ()
         return self._gateway.client(agent.model, emit, seed=seed, past=known, kept=fine.keep if fine else None)
+
+
+def _at_once() -> int | None:
+    """The setting ``model_calls``. Raises UsageError where it is no number of calls."""
+    asked = setting("model_calls")
+    if not asked:
+        return None
+    if not asked.isdecimal() or not int(asked):
+        raise UsageError(f"{asked!r} is no number of calls", field="WOODSHED_MODEL_CALLS",
+                         remedy="Say how many an endpoint is sent at a time, or nothing for no bound.")
+    return int(asked)
 
 
 def interrupted(why: str) -> Outcome:
