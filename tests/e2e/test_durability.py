@@ -105,6 +105,7 @@ async def test_a_worker_that_drains_leaves_a_fine_attempt_with_a_checkpoint(home
     assert leftovers(home.path) == []
 
 
+@pytest.mark.slow
 async def test_an_attempt_of_a_paused_run_is_left_at_its_next_turn(home: Home) -> None:
     """The worker lives on; the attempt is free, with a checkpoint, and is not taken again while the run is paused."""
     with serving(Turnwise(100_000, command)) as script:
