@@ -48,7 +48,7 @@ def nothing(
 
 
 def dies_at(nothing: Void, when: str, boundary: str, nth: int = 1) -> None:
-    """A run of three attempts, of each of two agents, one of which breaks once and again; its worker dies there, another one finishes it."""
+    """Three attempts of each of two agents, one of which stumbles; the worker dies there, another one finishes."""
     run = nothing.submit("void", "stumbles", attempts=3)
     worker = nothing.start(DIES, when, str(nth), BOUNDARIES[boundary])
     _, said = worker.communicate(timeout=600)

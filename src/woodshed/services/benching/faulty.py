@@ -29,7 +29,7 @@ from woodshed.model import ChangeSet, EnvironmentSpec, SandboxPolicy, Task, Verd
 POINTS = {"woodshed.engines": {"faulty": f"{__name__}:FaultyEngine"},
           "woodshed.verifiers": {"faulty": f"{__name__}:FaultyVerifier"}}
 VARIABLE = "WOODSHED_BENCH_FAULTS"
-WRONG = "bench: refused"
+REFUSED, HUNG = "the bench refuses a sandbox", "the bench let the verifier hang"
 _HANGS_S = 3.0
 
 
@@ -51,12 +51,16 @@ class FaultyEngine:
     async def create(self, spec: EnvironmentSpec, policy: SandboxPolicy, **how: Any) -> Any:
         """As the native engine's, or EnvironmentFault."""
         if self._dice.random() < self._rate / 2:  # an attempt asks twice
-            raise EnvironmentFault(WRONG)
+            raise EnvironmentFault(REFUSED)
         return await self._engine.create(spec, policy, **how)
 
 
 class FaultyVerifier:
-    """The usual verifier; now and then it hangs, until its deadline."""
+    """The usual verifier; now and then it hangs, and is cut off.
+
+    Cut off here, after seconds: the deadline that the product itself sets to a verification allows for pulling an
+    image, ten minutes, and tests of its own hold it to that.
+    """
 
     def __init__(self) -> None:
         self._verifier = plugins.verifier("fresh")
@@ -70,7 +74,8 @@ class FaultyVerifier:
     ) -> Verdict:
         """As the usual one's, if it ever comes."""
         if self._dice.random() < self._rate:
-            await asyncio.Event().wait()
+            await asyncio.sleep(_HANGS_S)
+            raise EnvironmentFault(HUNG)
         return await self._verifier.verify(task, changes, blobs, engine, emit)
 
 

@@ -148,7 +148,7 @@ def _submit(site: Site, scratch: Path, size: Size, address: str, seed: int) -> s
     retry.write_text(_RETRY)
     done = site.run("run", str(site.task), "-a", "oracle", "-a", "loop", "--model", f"scripted@{address}",
                     "-n", str(size.attempts), "--engine", "faulty", "--verifier", "faulty", "--retry", str(retry),
-                    "--deadline", "verify=10", "--seed", str(seed), "--detach", "--json")
+                    "--seed", str(seed), "--detach", "--json")
     return str(json.loads(done.stdout.splitlines()[-1])["run"])
 
 
