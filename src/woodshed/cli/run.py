@@ -47,7 +47,7 @@ RunDeadline = Annotated[str | None, typer.Option(
     metavar="TIME", help="Then nothing more begins and what runs is cut off; it can be resumed.")]
 Strict = Annotated[bool, typer.Option("--strict", help="Refuse tasks without a current calibration, or in quarantine.")]
 Quarantined = Annotated[bool, typer.Option("--quarantined", help="Run tasks in quarantine, too.")]
-Dialect = Annotated[str, typer.Option(help="auto, tools or text: how tool calls are written.")]
+Dialect = Annotated[str, typer.Option(help="auto, tools, text, or a family of models: how tool calls are written.")]
 Tools = Annotated[str, typer.Option(
     metavar="NAMES", help="Tools of loop, by commas: default, session, jobs, plan, delegate, or single ones.")]
 Detach = Annotated[bool, typer.Option("--detach", help="Leave it to workers ('woodshed worker'); starts nothing here.")]
@@ -146,7 +146,10 @@ def chosen(
 ) -> tuple[tuple[Agent, ...], SandboxPolicy | None]:  # fmt: skip
     """The agents that these options mean, and the policy that binds them."""
     if dialect not in ("auto", "tools", "text"):
-        raise UsageError(f"unknown dialect '{dialect}'", field="--dialect", remedy="Say auto, tools or text.")
+        from woodshed.harness.dialects import NAMES  # with the readers of all formats, which few commands need
+
+        if dialect not in NAMES:
+            raise UsageError(f"unknown dialect '{dialect}'", field="--dialect", remedy=f"Known: {', '.join(NAMES)}.")
     spec = agent_service.parse_model(
         model, sampling=Sampling(temperature=temperature, max_tokens=max_tokens), key_variable=model_key
     ) if model else None  # fmt: skip

@@ -6,9 +6,13 @@ the same conversation.
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
+
 from woodshed.errors import ModelRefused
 from woodshed.harness.compaction import Compaction, Held
-from woodshed.harness.dialects import Dialect, Reading
+from woodshed.harness.dialects import FAMILIES, Dialect, Reading
+from woodshed.harness.dialects.typed import Types
 from woodshed.harness.finishing import ended_by_words
 from woodshed.harness.kit import CHARS, Kit, read_again, read_again_in_text
 from woodshed.harness.room import Room
@@ -36,7 +40,7 @@ class Conversation:
     def _begin(self, dialect: Dialect) -> None:
         self.dialect = dialect
         self._tools = tuple(dialect.offers(self._specs))
-        self._kit.how = read_again if self._tools else read_again_in_text
+        self._kit.how = read_again if self._tools or dialect.name in FAMILIES else read_again_in_text
         workdir = self._acting.task.environment.workdir
         system = Entry("system", f"You are a coding agent working in a Linux shell, in the directory {workdir}.\n"
                                  f"{dialect.manual(self._specs)}")
@@ -57,14 +61,20 @@ class Conversation:
 
     @property
     def messages(self) -> list[Message]:
-        """All that is sent."""
-        return [entry.message for entry in self._held.entries()]
+        """All that is sent. What is said to it at once is one message: many templates demand that roles change."""
+        found: list[Message] = []
+        for message in (entry.message for entry in self._held.entries()):
+            if found and found[-1].role == message.role == "user":
+                message = message.model_copy(update={"content": f"{found.pop().content}\n\n{message.content}"})
+            found.append(message)
+        return found
 
     def fall_back(self, refusal: ModelRefused) -> bool:
         """Begin again in the dialect for servers that take no tools; False when this cannot be why it refused."""
         if self.turn or self.dialect.fallback is None:
             return False
-        self._acting.emit(EventKind.NOTE, {"text": f"the server takes no tools, going on in text: {refusal}"})
+        self._acting.emit(EventKind.NOTE, {"text": f"the server takes no tools, going on in "
+                                                   f"{self.dialect.fallback.name}: {refusal}"})
         told = [text for turn in self.turns for text in turn.told]
         self._begin(self.dialect.fallback)
         for text in told:
@@ -83,12 +93,15 @@ class Conversation:
         """Take the answer in. The ids of its calls become ours: unique in the attempt, nine letters and digits."""
         self._gauge.learn(self._held.weight, response.prompt_tokens)
         number = self.turn + 1
-        reading = self.dialect.read(response)
+        reading = self.dialect.read(response, self._specs)
         calls = tuple(call.model_copy(update={"id": f"{self._prefix}{number % 10_000:04d}c{count % 1000:03d}"})
                       for count, call in enumerate(reading.calls, 1))
-        self._reading = Reading(calls, reading.native, reading.done, reading.complaint, reading.note)
-        self.turns.append(Turn(number, Entry(
-            "assistant", response.content, calls=calls if reading.native else ())))
+        self._reading = replace(reading, calls=calls)
+        said = Entry("assistant", response.content, calls=calls if reading.native else ())
+        if calls and reading.family is not None:
+            said = Entry("assistant", reading.said, calls=calls, written=response.content,
+                         spell=partial(reading.family.write, types=Types(self._specs)))
+        self.turns.append(Turn(number, said))
         return self._reading
 
     def observe(self, call: ToolCall, result: ToolResult, hint: str = "") -> None:
@@ -104,6 +117,13 @@ class Conversation:
             self.turns[-1].replies.append(Entry(
                 "tool", result.content or "[no output]", head=f"[exit code {result.exit_code}]" if result.exit_code
                 else "", tail="\n".join(notes), handle=call.id, call=call.id))
+            return
+        if (family := self._reading.family) is not None:
+            start, end = family.around(call)
+            self.turns[-1].replies.append(Entry(
+                "user", family.shield.on(result.content) or "[no output]",
+                head=f"{start}\n[exit code {result.exit_code}]" if result.exit_code else start,
+                tail="\n".join([*([end] if end else []), *notes]), handle=call.id))
             return
         then = ("If the task is done, reply DONE. If not, reply with the next command." if self._worked
                 else "The command failed. Reply with a better one in a ```bash code block.")

@@ -46,7 +46,8 @@ async def converse(acting: Acting, family: Family) -> Ending:
     if family.depth < acting.agent.limits.depth:
         kit.delegate = Delegation(acting, meter, kit, family, converse)
     hands = Hands(acting, chosen(acting.agent.tools), meter, kit)
-    talk = Conversation(acting, dialects.named(acting.agent.dialect), hands.specs, kit, prefix=family.prefix)
+    dialect = dialects.named(acting.agent.dialect, acting.agent.model.name if acting.agent.model else "")
+    talk = Conversation(acting, dialect, hands.specs, kit, prefix=family.prefix)
     try:
         stop = await _turns(acting, acting.model, talk, hands, meter)
     finally:

@@ -8,7 +8,8 @@ from typing import Any
 
 from woodshed.interfaces import ToolSpec
 
-_TYPES: dict[str, tuple[type, ...]] = {"string": (str,), "integer": (int,), "number": (int, float), "boolean": (bool,)}
+_TYPES: dict[str, tuple[type, ...]] = {"string": (str,), "integer": (int,), "number": (int, float), "boolean": (bool,),
+                                         "array": (list,), "object": (dict,)}
 _MAY_HOLD_NUL = frozenset({"content", "old", "new"})
 _ELSEWHERE: Mapping[str, frozenset[str]] = {
     "bash": frozenset({"execute_bash", "execute_command", "run_command", "run_shell_command", "run", "terminal", "sh",
@@ -27,7 +28,7 @@ _ELSEWHERE: Mapping[str, frozenset[str]] = {
 def complaint(spec: ToolSpec, arguments: Mapping[str, Any]) -> str | None:
     """What is wrong with ``arguments``, with the remedy; None when nothing is.
 
-    Covers what our tools declare: an object of required and optional strings, integers, numbers and booleans.
+    Of the schema it covers which arguments are required, and simple types; what else it says is not checked.
     """
     properties: Mapping[str, Mapping[str, Any]] = spec.parameters.get("properties", {})
     wrong = [_unknown(key, properties) for key in arguments if key not in properties]
@@ -62,8 +63,9 @@ def _unknown(key: str, properties: Iterable[str]) -> str:
 
 
 def _mistyped(key: str, value: Any, declared: Mapping[str, Any]) -> str | None:
-    kind = declared.get("type", "string")
-    fits = isinstance(value, _TYPES[kind]) and (kind == "boolean" or not isinstance(value, bool))
+    kind = declared.get("type")
+    known = _TYPES.get(kind) if isinstance(kind, str) else None
+    fits = known is None or (isinstance(value, known) and (kind == "boolean" or not isinstance(value, bool)))
     if not fits:
         return f"'{key}' must be of type {kind}, not {type(value).__name__}"
     if isinstance(value, str) and "\0" in value and key not in _MAY_HOLD_NUL:

@@ -21,7 +21,8 @@ _WORDS = 300  # of the model's own, where they must be shortened
 class Entry:
     """One message: ``body``, between ``head`` and ``tail``, may be shortened and stands on the shelf as ``handle``.
 
-    ``call`` is the id of the call that a ``tool`` message answers.
+    ``call`` is the id of the call that a ``tool`` message answers. Where calls stand in the text itself, ``spell``
+    writes them below the body, and ``written`` is the text as the model wrote it, until it is shortened.
     """
 
     role: str
@@ -31,17 +32,22 @@ class Entry:
     handle: str | None = None
     call: str | None = None
     calls: tuple[ToolCall, ...] = ()
+    spell: Callable[[str, tuple[ToolCall, ...]], str] | None = None
+    written: str | None = None
 
     @cached_property
     def message(self) -> Message:
         """As it is sent."""
+        if self.spell is not None:
+            return Message(role=self.role, content=self.spell(self.body, self.calls) if self.written is None
+                           else self.written)
         content = "\n".join(part for part in (self.head, self.body, self.tail) if part)
         return Message(role=self.role, content=content, tool_calls=self.calls, call=self.call)
 
     @cached_property
     def weight(self) -> int:
         """Of the message as it is sent."""
-        return weigh_message(self.message.content, self.calls)
+        return weigh_message(self.message.content, self.message.tool_calls)
 
     def shortened(self, limit: int, how: How) -> Entry:
         """Itself where it is no output, or not much longer than ``limit`` characters."""
@@ -91,6 +97,8 @@ class Turn:
         """What the model wrote, with the arguments of its calls."""
         if self.said is None:
             return ""
+        if self.said.written is not None:
+            return self.said.written
         calls = [f"{call.name} {json.dumps(call.arguments, ensure_ascii=False)}" for call in self.said.calls]
         return "\n".join([*([self.said.body] if self.said.body else []), *calls])
 
@@ -102,7 +110,7 @@ class Turn:
         calls = tuple(call.model_copy(update={"arguments": {
             key: clip(value, _WORDS)[0] if isinstance(value, str) else value
             for key, value in call.arguments.items()}}) for call in said.calls)
-        shorter = replace(said, body=clip(said.body, _WORDS, how(self.handle, 0))[0], calls=calls)
+        shorter = replace(said, body=clip(said.body, _WORDS, how(self.handle, 0))[0], calls=calls, written=None)
         if shorter.weight >= said.weight:
             return False
         self.said, self.hushed = shorter, True

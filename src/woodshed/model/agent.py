@@ -51,7 +51,7 @@ class Agent(Record):
     model: ModelSpec | None = None
     limits: AgentLimits = AgentLimits()
     policy: SandboxPolicy = Field(default=SandboxPolicy(), description="of its sandbox, beside the task's limits")
-    dialect: str = Field(default="auto", description="auto | tools | text: how tool calls are written")
+    dialect: str = Field(default="auto", description="how tool calls are written: docs/dialects.md")
     tools: tuple[str, ...] = Field(default=("default",), description="sets of tools and single ones, by name")
     durability: Durability = Field(default=Durability.COARSE, description="coarse | fine: docs/durability.md")
     checkpoint: CheckpointRule = Field(default=CheckpointRule(), description="when a fine attempt's files are kept")

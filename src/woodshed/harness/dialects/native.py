@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from woodshed.harness.dialects.choosing import AnyFamily
+from woodshed.harness.dialects.families import Family
+from woodshed.harness.dialects.family import InFamily, read_family
+from woodshed.harness.dialects.fence import fences
 from woodshed.harness.dialects.reading import Dialect, Reading
 from woodshed.harness.dialects.text import Text, read_text
+from woodshed.harness.dialects.typed import Types
 from woodshed.interfaces import ModelResponse, ToolSpec
 from woodshed.model import ToolCall
 
@@ -27,19 +32,23 @@ class Tools:
         """Little: the server's template explains the form."""
         return "Use the tools to do what the user asks. When the task is done, call finish."
 
-    def read(self, response: ModelResponse) -> Reading:
+    def read(self, response: ModelResponse, tools: Sequence[ToolSpec] = ()) -> Reading:
         """What the server parsed."""
         return Reading(calls=_told(response), native=True, complaint=_COMPLAINT)
 
 
 class Auto:
-    """Native tool calls where the answer has them, else one fenced block; text alone if the server takes no tools."""
+    """Native tool calls where the answer has them, else what stands in a family's marks, else one fenced block.
+
+    If the server takes no tools: the format of the model's ``family``, or text where its name tells of none.
+    """
 
     name = "auto"
     prose_finishes = True
 
-    def __init__(self) -> None:
-        self.fallback: Dialect | None = Text()
+    def __init__(self, family: Family | None = None) -> None:
+        self.fallback: Dialect | None = InFamily(family) if family else Text()
+        self._any = AnyFamily(family)
 
     def offers(self, tools: Sequence[ToolSpec]) -> Sequence[ToolSpec]:
         """All of them."""
@@ -50,10 +59,13 @@ class Auto:
         return ("Use the tools to do what the user asks. When the task is done, call finish. If you cannot call tools, "
                 "reply with exactly one command in a ```bash code block instead.")
 
-    def read(self, response: ModelResponse) -> Reading:
-        """What the server parsed, or the first block of the text."""
+    def read(self, response: ModelResponse, tools: Sequence[ToolSpec] = ()) -> Reading:
+        """What the server parsed, or what it left in the text: calls in a family's marks, or the first block."""
         if response.tool_calls:
             return Reading(calls=_told(response), native=True)
+        family, heard = self._any.hear(response.content, Types(tools))
+        if heard.found and not any(fences(heard.said)):
+            return read_family(response, heard, family, tools)
         reading = read_text(response)
         return reading if reading.calls or reading.done else Reading(complaint=f"{reading.complaint} Or call a tool.")
 

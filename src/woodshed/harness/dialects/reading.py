@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from woodshed.harness.dialects.families import Family
 from woodshed.interfaces import ModelResponse, ToolSpec
 from woodshed.model import ToolCall
 
@@ -22,6 +23,10 @@ class Reading:
     done: bool = False
     complaint: str = ""
     note: str = ""
+    family: Family | None = None
+    """In whose format the calls were written, and are answered."""
+    said: str = ""
+    """The words beside calls in a family's format."""
 
 
 class Dialect(Protocol):
@@ -37,5 +42,5 @@ class Dialect(Protocol):
     def manual(self, tools: Sequence[ToolSpec]) -> str:
         """What the system prompt says about acting."""
 
-    def read(self, response: ModelResponse) -> Reading:
-        """The answer's calls, in order. Ids are provisional."""
+    def read(self, response: ModelResponse, tools: Sequence[ToolSpec] = ()) -> Reading:
+        """The answer's calls to ``tools``, in order. Ids are provisional. Never raises."""

@@ -33,7 +33,7 @@ class Text:
         """
         return "Reply with exactly one bash command in a ```bash code block and nothing else."
 
-    def read(self, response: ModelResponse) -> Reading:
+    def read(self, response: ModelResponse, tools: Sequence[ToolSpec] = ()) -> Reading:
         """The first block that is a call, or why there is none."""
         return read_text(response)
 
@@ -44,7 +44,7 @@ def read_text(response: ModelResponse) -> Reading:
     found = calls_in(text)
     if not found:
         cut = "Your answer was cut off: it is too long. " if response.finish_reason == "length" else ""
-        return Reading(done=_done(text), complaint=f"{cut}Your answer holds no command. {_FORM}")
+        return Reading(done=done(text), complaint=f"{cut}Your answer holds no command. {_FORM}")
     first = found[0]
     if not isinstance(first, ToolCall):
         return Reading(complaint=f"Nothing was run: {first}. {_FORM}")
@@ -54,7 +54,7 @@ def read_text(response: ModelResponse) -> Reading:
     return Reading(calls=(first,), note=note)
 
 
-def _done(text: str) -> bool:
+def done(text: str) -> bool:
     """True where DONE is the last word, on a line of its own. Linear: answers may hold thousands of line ends."""
     last = _DONE.search(text)
     if last is None:
