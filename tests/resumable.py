@@ -86,6 +86,7 @@ class World:
     usage: Usage = field(default_factory=Usage)
     boxes: list[Box] = field(default_factory=list)
     box: type[Box] = Box
+    task_changes: dict[str, Any] = field(default_factory=dict)
 
     @property
     def blobs(self) -> Blobs:
@@ -124,7 +125,8 @@ class World:
         fine = Fine(keep, self.rule, earlier, leaving=lambda: self.leaving)
         self.boxes.append(box)
         acting = Acting(
-            task=a_task(self.folder, instruction=self.instruction), agent=agent, sandbox=box, emit=emit, seed=0,
+            task=a_task(self.folder, instruction=self.instruction, **self.task_changes), agent=agent,
+            sandbox=box, emit=emit, seed=0,
             deadline_s=self.wall_s, blobs=blobs,
             model=gateway.client(model, emit, kept=keep, past=earlier.answers if earlier else ()))
         try:

@@ -410,6 +410,8 @@ class Acting:
     """Of a fine attempt (``harness/resume.py``): records a call, or gives what an earlier execution recorded of it."""
     between_turns: Callable[[], Awaitable[Sequence[str]]] | None = None
     """Of a fine attempt: awaited before each turn; what the model must be told then."""
+    remarks: Callable[[int], Sequence[int] | None] | None = None
+    """Of an attempt with a record: which of the task's remarks it tells of at a turn; None where it ends before."""
 
 
 class Harness(Protocol):

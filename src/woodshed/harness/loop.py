@@ -14,6 +14,7 @@ from woodshed.harness.hands import Hands
 from woodshed.harness.kit import Kit
 from woodshed.harness.limits import Meter
 from woodshed.harness.pace import Pace
+from woodshed.harness.person import Person
 from woodshed.harness.shelf import Shelf
 from woodshed.harness.stuck import Repeats
 from woodshed.harness.subtask import Delegation, Ending, Family
@@ -29,6 +30,7 @@ class Loop:
 
     needs_model = True
     resumable = True
+    hears = True
 
     def __init__(self, argument: str | None = None) -> None:
         no_argument("loop", argument)
@@ -49,39 +51,48 @@ async def converse(acting: Acting, family: Family) -> Ending:
     dialect = dialects.named(acting.agent.dialect, acting.agent.model.name if acting.agent.model else "")
     talk = Conversation(acting, dialect, hands.specs, kit, prefix=family.prefix)
     try:
-        stop = await _turns(acting, acting.model, talk, hands, meter)
+        stop = await _turns(acting, acting.model, talk, hands, meter, Person(acting, kit, talk))
     finally:
         await hands.close()
     return Ending(stop, talk.last_words(), kit.history)
 
 
-async def _turns(acting: Acting, model: ModelClient, talk: Conversation, hands: Hands, meter: Meter) -> StopReason:
+async def _turns(
+    acting: Acting, model: ModelClient, talk: Conversation, hands: Hands, meter: Meter, person: Person
+) -> StopReason:
     """Turn after turn; why there are no more."""
     pace, repeats, idle = Pace(), Repeats(acting.emit), 0
-    while (stop := await _before_turn(acting, talk, meter)) is None:
+    while (stop := await _before_turn(acting, talk, meter, person)) is None:
         response = await _ask(model, talk, meter, pace)
         if isinstance(response, StopReason):
             return response
-        reading = talk.hear(response)
+        reading, end = talk.hear(response), None
         if reading.calls:
-            idle = 0
-            if (end := await _carry_out(reading.calls, talk, hands, meter, repeats)) is not None:
-                return end
+            idle, end = 0, await _carry_out(reading.calls, talk, hands, meter, repeats)
         elif talk.over():
-            return talk.end()
+            end = talk.end()
         elif (idle := idle + 1) > REMINDERS:
             return StopReason.NO_ACTION
         else:
             talk.remind(repeats.say(response.content))
+        if end is not None and not await _more(end, meter, person):
+            return end
     return stop
 
 
-async def _before_turn(acting: Acting, talk: Conversation, meter: Meter) -> StopReason | None:
+async def _more(end: StopReason, meter: Meter, person: Person) -> bool:
+    """Whether somebody who was told that all is done wants more, and there may be more."""
+    return end is StopReason.FINISHED and meter.reached() is None and await person.speak(finished=True)
+
+
+async def _before_turn(acting: Acting, talk: Conversation, meter: Meter, person: Person) -> StopReason | None:
     """What the model must know is told; the limit that forbids another turn, or None."""
     if acting.between_turns is not None:
         for text in await acting.between_turns():
             talk.tell(text)
-    return meter.reached()
+    if (stop := meter.reached()) is None:
+        await person.speak()
+    return stop
 
 
 async def _ask(model: ModelClient, talk: Conversation, meter: Meter, pace: Pace) -> ModelResponse | StopReason:

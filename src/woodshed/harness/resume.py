@@ -133,6 +133,7 @@ class Continuity:
         self._calls = {call.call: (number, call) for number, call in enumerate(past.calls if past else ())}
         self._said = Counter(past.said if past else ())
         self._told = past.told if past else ()
+        self._remarks = past.remarks if past else {}
         self._live = past is None
         self._turn = -1
         self._last_turn, self._last_at = 0, time.monotonic()
@@ -150,6 +151,7 @@ class Continuity:
             self._left_s = max(0.0, acting.deadline_s - past.acted_s)
             acting.deadline_s = self._left_s + fine.more_s(acting.agent)
         acting.emit, acting.around_tool, acting.between_turns = self.emit, self.tool, self.between_turns
+        acting.remarks = self.remarks if past is not None else None
         acting.model = self if self._model is not None else None
 
     # -- what the harness is given in the place of its world -----------------------------------------------------------
@@ -215,6 +217,10 @@ class Continuity:
         if leaving:
             raise asyncio.CancelledError("left for others to go on with")
         return told
+
+    def remarks(self, turn: int) -> Sequence[int] | None:
+        """As :attr:`Acting.remarks`: what depended on a sandbox that was lost is decided once."""
+        return self._remarks.get(turn, () if self._answers else None)
 
     async def over(self) -> None:
         """The harness has ended: what was restored is told, where no further turn came."""

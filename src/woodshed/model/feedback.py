@@ -1,4 +1,4 @@
-"""Feedback: what a person said while an agent worked, and what is then expected of it."""
+"""Feedback: what a person said while an agent worked, and what is then expected of it; and what a task has them say."""
 
 from __future__ import annotations
 
@@ -8,6 +8,15 @@ from typing import Self
 from pydantic import Field, field_validator, model_validator
 
 from woodshed.model.record import Record
+
+
+def regular(pattern: str | None) -> str | None:
+    """``pattern`` itself. Raises ValueError where it is no regular expression."""
+    try:
+        re.compile(pattern or "")
+    except (re.error, RecursionError) as error:
+        raise ValueError(f"{pattern!r} is no regular expression: {error}") from None
+    return pattern
 
 
 class Expectation(Record):
@@ -28,11 +37,7 @@ class Expectation(Record):
     @field_validator("command", "not_command")
     @classmethod
     def _regular(cls, pattern: str | None) -> str | None:
-        try:
-            re.compile(pattern or "")
-        except (re.error, RecursionError) as error:
-            raise ValueError(f"{pattern!r} is no regular expression: {error}") from None
-        return pattern
+        return regular(pattern)
 
     @property
     def wanted(self) -> dict[str, str]:
@@ -51,6 +56,49 @@ class Expectation(Record):
         if not self.wanted and not self.unwanted:
             raise ValueError("expects nothing; name a tool, a command or a path, with or without not_")
         return self
+
+
+class Cue(Record):
+    """When something is said: between two turns, once all that is given here holds.
+
+    ``turn``: so many turns are over, at least. ``edits``: a file of this glob pattern was written, as far as the calls
+    tell; ``command``: a call was made whose command or arguments match this regular expression; ``tool``: one of this
+    tool. ``finish``: the agent said that it is done. Of the sandbox's state: ``file`` is there (and has what matches
+    ``contains``); the command ``check`` ends with ``exit_code``.
+    """
+
+    turn: int | None = Field(default=None, ge=1)
+    edits: str | None = Field(default=None, min_length=1, max_length=500)
+    command: str | None = Field(default=None, min_length=1, max_length=500)
+    tool: str | None = Field(default=None, min_length=1)
+    finish: bool = False
+    file: str | None = Field(default=None, min_length=1, max_length=1000)
+    contains: str | None = Field(default=None, min_length=1, max_length=500)
+    check: str | None = Field(default=None, min_length=1, max_length=10_000)
+    exit_code: int = Field(default=0, ge=0, le=255)
+
+    @field_validator("command", "contains")
+    @classmethod
+    def _regular(cls, pattern: str | None) -> str | None:
+        return regular(pattern)
+
+    @model_validator(mode="after")
+    def _something(self) -> Self:
+        if not self.model_fields_set - {"contains", "exit_code"}:
+            raise ValueError("says no time; name a turn, edits, a command, a tool, finish, a file or a check")
+        if self.contains is not None and self.file is None:
+            raise ValueError("contains says what a file has; name the file")
+        if "exit_code" in self.model_fields_set and self.check is None:
+            raise ValueError("exit_code is that of a check; name its command")
+        return self
+
+
+class Remark(Record):
+    """``[[woodshed.feedback]]``: what the task's simulated person says, once, and what is then expected."""
+
+    says: str = Field(min_length=1, max_length=20_000)
+    when: Cue
+    expects: Expectation | None = None
 
 
 class Feedback(Record):

@@ -73,6 +73,15 @@ class Past(Record):
     changes: ChangeSet | None = None
 
     @property
+    def remarks(self) -> dict[int, tuple[int, ...]]:
+        """Which of the task's remarks were made (their places in it), by the agent's turns before them."""
+        found: dict[int, tuple[int, ...]] = {}
+        for data in (json.loads(data) for kind, data in self.said if kind == "feedback"):
+            if isinstance(data.get("remark"), int) and isinstance(data.get("step"), int):
+                found[data["step"]] = (*found.get(data["step"], ()), data["remark"])
+        return found
+
+    @property
     def turns(self) -> int:
         """Turns that it tells of."""
         return sum(answer.fault is None for answer in self.answers)

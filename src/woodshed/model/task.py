@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import Field
 
+from woodshed.model.feedback import Remark
 from woodshed.model.network import NetworkPolicy
 from woodshed.model.policy import Limits
 from woodshed.model.probe import Probe
@@ -171,6 +172,7 @@ class Task(Record):
     metadata: dict[str, Any] = {}
     rules: RuleSet | None = Field(default=None, description="reward rules; a run's own take their place")
     network: NetworkPolicy = NetworkPolicy()
+    feedback: tuple[Remark, ...] = Field(default=(), description="what its simulated person says, and when")
     steps: tuple[TaskStep, ...] = ()
     step_reward: Literal["mean", "final"] = "mean"
 

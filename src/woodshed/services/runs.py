@@ -31,7 +31,7 @@ from woodshed.model.deadlines import least_verify_s
 from woodshed.model.event import now
 from woodshed.model.retry import RetryRules
 from woodshed.model.rules import RuleSet
-from woodshed.services import lasting, rulesets
+from woodshed.services import hearing, lasting, rulesets
 from woodshed.services.calibration.standing import admitted
 from woodshed.services.crew import Crew
 from woodshed.services.home import Home
@@ -110,6 +110,7 @@ def plan(
     _check_deadlines(spec.deadlines, tasks, tell)
     _check_policies(spec, tasks, tell)
     lasting.check(spec, tasks)
+    hearing.check(spec.agents, tasks)
     rulesets.check(rules, tasks, tell)
     return spec, tasks
 

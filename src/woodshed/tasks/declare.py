@@ -14,6 +14,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 
 from woodshed.errors import UsageError
 from woodshed.model import Collect, EnvironmentSpec, Framework, Healthcheck, Limits, Upload, VerifierSpec
+from woodshed.model.feedback import Remark
 from woodshed.model.network import NetworkPolicy
 from woodshed.model.probe import PREFIX, Probe
 from woodshed.model.rules import RuleSet, rule_set
@@ -364,6 +365,12 @@ class Declared:
         if self.config.steps:
             self.fail(field, "rules hold for tasks of one step", "Remove them, or the steps.")
         return rules
+
+    def feedback(self) -> tuple[Remark, ...]:
+        """What the task's simulated person says."""
+        if self.config.woodshed.feedback and self.config.steps:
+            self.fail("woodshed.feedback", "somebody speaks in tasks of one step", "Remove it, or the steps.")
+        return self.config.woodshed.feedback
 
 
 class _Judging(Declared):

@@ -12,6 +12,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from woodshed.model import Framework, Record
+from woodshed.model.feedback import Remark
 from woodshed.tasks.probes import ProbeTable
 
 NEWEST = (1, 4)
@@ -189,6 +190,7 @@ class WoodshedTable(Record):
     limits: LimitsTable = LimitsTable()
     network: Literal["none"] | None = None
     probes: dict[str, ProbeTable] = {}
+    feedback: tuple[Remark, ...] = Field(default=(), max_length=50)
     steps: dict[str, StepOursTable] = {}
 
 

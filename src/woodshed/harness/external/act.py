@@ -29,6 +29,9 @@ _SPARE_S = 0.5
 class External:
     """A harness that starts a program of others, serves its model calls, and waits for its end."""
 
+    hears = False
+    """It is told its task when it starts, and then left alone."""
+
     def __init__(self, argument: str | None = None, *, agent: ExternalAgent | None = None) -> None:
         """``argument`` names it: see ``known.py``. Raises UsageError."""
         self.agent = agent or named(argument)

@@ -95,4 +95,9 @@ def _has(made: Made, name: str, value: str) -> bool:
         case "command":
             return re.search(value, made.text) is not None
         case _:
-            return made.names(value) or any(word.strip("'\"").endswith(value) for word in made.words())
+            return made.names(value) or any(word.strip("'\"").endswith(value) for word in (*made.words(), *_raw(made)))
+
+
+def _raw(made: Made) -> list[str]:
+    """The words of a command as they stand, files that it writes into among them."""
+    return re.split(r"[\s;|&<>()]+", made.command) if made.command is not None else []
