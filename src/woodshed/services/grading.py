@@ -135,8 +135,8 @@ class AttemptGrader:
         self.tell(kind, data)
         if kind in HEARD or kind is EventKind.RESUME:
             attempt = self._events[0].attempt if self._events else ""
-            self._events.append(Event(attempt=attempt, execution=self.execution, seq=len(self._events), kind=kind, at=now(),
-                                      data=json.loads(dump_data(data))))
+            self._events.append(Event(attempt=attempt, execution=self.execution, seq=len(self._events), kind=kind,
+                                      at=now(), data=json.loads(dump_data(data))))
 
     async def grade(self, task: Task, changes: ChangeSet, verdict: Verdict) -> Verdict:
         """The verdict with the rules' rewards and total, and the grade among the events; an invalid one as it is."""
