@@ -140,7 +140,10 @@ class _Entry:
 
     def failed(self, fault: ModelFault, again_in_s: float | None) -> None:
         then = "no further try" if again_in_s is None else f"trying again in {again_in_s:.1f} s"
-        self._log.emit(EventKind.NOTE, {"text": f"model call failed, {then}: {type(fault).__name__}: {fault}"})
+        kind = type(fault).__name__
+        # Of the last try the note also says, for programs, that this call will never have an answer.
+        over = {"call": self._call, "fault": kind, "message": str(fault)} if again_in_s is None else {}
+        self._log.emit(EventKind.NOTE, {"text": f"model call failed, {then}: {kind}: {fault}", **over})
 
     def received(self, response: ModelResponse) -> None:
         self._log.emit(EventKind.MODEL_RESULT, {

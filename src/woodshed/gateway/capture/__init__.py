@@ -1,0 +1,37 @@
+"""Capture: how each server is asked for token ids and logprobs, and where it tells them. Pure, one module a server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from woodshed.gateway.capture import llamacpp, plain, sglang, vllm
+from woodshed.gateway.capture.server import Server
+from woodshed.model.rollout import CaptureLevel
+from woodshed.model.tokens import Tokens, flaws
+
+SERVERS: Mapping[str, Server] = {
+    "vllm": Server(vllm.FIELDS, vllm.read),
+    "sglang": Server(sglang.FIELDS, sglang.read),
+    "llama.cpp": Server(llamacpp.FIELDS, llamacpp.read, llamacpp.tokenize, llamacpp.tokenized),
+    "plain": Server(plain.FIELDS, plain.read),
+}
+"""Servers by name. ``plain`` speaks chat completions and no more: its logprobs have no ids."""
+
+_OWNERS = {"vllm": "vllm", "sglang": "sglang", "llamacpp": "llama.cpp"}
+
+
+def kind(models: Any) -> str:
+    """Which server answered ``GET /v1/models`` so: by the owner that each tells. ``plain`` where none is known."""
+    listed = models.get("data") if isinstance(models, Mapping) else None
+    for model in listed if isinstance(listed, list) else ():
+        if isinstance(model, Mapping) and (name := _OWNERS.get(str(model.get("owned_by")))) is not None:
+            return name
+    return "plain"
+
+
+def level(tokens: Tokens) -> CaptureLevel:
+    """What was really told, whatever was asked for. Flawed tokens are no better than text."""
+    if tokens.prompt is None or tokens.completion is None or flaws(tokens):
+        return CaptureLevel.TEXT
+    return CaptureLevel.TOKENS if tokens.logprobs is None else CaptureLevel.LOGPROBS

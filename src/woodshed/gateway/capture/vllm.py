@@ -1,0 +1,24 @@
+"""vLLM: ids stand beside the answer once they are asked for.
+
+Source: vLLM 0.32 ``entrypoints/openai``; run against its CPU build. ``token_ids`` include the end-of-turn token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from woodshed.gateway.capture.server import ids, logprobs, part
+from woodshed.model.tokens import Tokens
+
+FIELDS: Mapping[str, Any] = {"return_token_ids": True, "logprobs": True, "top_logprobs": 0}
+
+
+def read(answer: Mapping[str, Any]) -> Tokens:
+    """What the answer tells."""
+    versions = part(answer, "weight_versions")
+    version = versions[-1] if isinstance(versions, list) and versions else part(answer, "weight_version")
+    return Tokens(
+        prompt=ids(part(answer, "prompt_token_ids")), completion=ids(part(answer, "choices", 0, "token_ids")),
+        logprobs=logprobs(answer), policy_version=None if version is None else str(version),
+    )
