@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from woodshed.gateway import wire
@@ -35,6 +35,7 @@ NAMES = ["messages", "tools", "stop", "n", "stream", "stream_options", "max_toke
          "temperature", "seed", "tool_choice", "functions", "user"]
 
 
+@settings(max_examples=40, deadline=None)
 @given(st.lists(MESSAGES, min_size=1, max_size=5), st.lists(TOOLS, max_size=3), st.lists(TEXT.filter(bool), max_size=3),
        st.integers(1, 2048))
 def test_what_is_sent_on_is_what_was_asked(
@@ -48,6 +49,7 @@ def test_what_is_sent_on_is_what_was_asked(
         request.messages, request.tools, request.stop, most)
 
 
+@settings(max_examples=40, deadline=None)
 @given(RESPONSES)
 def test_an_answer_is_read_as_it_was_given(response: ModelResponse) -> None:
     """What a program gets, our own client would read as what the model said."""
@@ -58,6 +60,7 @@ def test_an_answer_is_read_as_it_was_given(response: ModelResponse) -> None:
                                   else response.finish_reason)
 
 
+@settings(max_examples=40, deadline=None)
 @given(RESPONSES, st.booleans())
 def test_a_stream_says_what_the_answer_says(response: ModelResponse, usage: bool) -> None:
     """The parts of a stream, put together as SDKs do, are the whole answer."""
@@ -87,6 +90,7 @@ def joined(deltas: Iterable[dict[str, Any]]) -> tuple[str, list[dict[str, Any]]]
     return text, calls
 
 
+@settings(max_examples=40, deadline=None)
 @given(st.dictionaries(st.sampled_from(NAMES) | TEXT, JSON, max_size=6) | st.fixed_dictionaries(
     {"messages": st.lists(st.dictionaries(
         st.sampled_from(["role", "content", "tool_calls", "tool_call_id", "name"]),

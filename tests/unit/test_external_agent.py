@@ -79,7 +79,7 @@ async def test_limits_hold_for_a_program_that_knows_none(box: Sandbox, tmp_path:
 
 async def test_the_wall_ends_it(box: Sandbox, tmp_path: Path) -> None:
     """An agent that never ends is ended, with what it started, before the attempt's time is over."""
-    done = await act(agent("stubborn"), tmp_path, bash("sleep 500"), box=box, deadline_s=1.5)
+    done = await act(agent("stubborn"), tmp_path, bash("sleep 500"), box=box, deadline_s=1.0)
     assert done.stop is StopReason.WALL
     assert await alive(box) == 0
 
