@@ -17,6 +17,7 @@
     ├── HarnessFault              harness            our loop, or an external agent's wrapper, broke
     ├── VerifierFault             verifier           the verifier broke without the agent's doing
     ├── StoreFault                environment        the record could not be written
+    │   └── Unreadable            environment        a stored row that this version does not understand
     ├── Cancelled                 cancelled          someone asked for the end
     └── Paused                    cause None         a run stopped itself, and says why; it can be resumed
 
@@ -65,7 +66,8 @@ class UsageError(WoodshedError):
         self.message, self.file, self.field, self.remedy = message, file, field, remedy
         where = ": ".join(str(part) for part in (file, field) if part is not None)
         text = f"{where}: {message}" if where else message
-        super().__init__(f"{text}. {remedy}" if remedy else text)
+        end = "" if text.endswith(("?", ".")) else "."
+        super().__init__(f"{text}{end} {remedy}" if remedy else text)
 
 
 class EnvironmentFault(WoodshedError):
@@ -142,6 +144,12 @@ class StoreFault(WoodshedError):
 
     cause = Cause.ENVIRONMENT
     retryable = True
+
+
+class Unreadable(StoreFault):
+    """A row of the database is nothing that this version understands; the message names it and its field."""
+
+    retryable = False
 
 
 class Cancelled(WoodshedError):

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from woodshed.errors import WoodshedError
+from woodshed.errors import Unreadable, WoodshedError
 from woodshed.model import Durability, Run
 from woodshed.model.event import now
 from woodshed.services.home import Home
@@ -73,7 +73,10 @@ class Runtimes:
                 opening.result().runtime.leaving = True
 
     async def _opened(self, run_id: str) -> Live:
-        run = await asyncio.to_thread(self._home.store.run, run_id)
+        try:
+            run = await asyncio.to_thread(self._home.store.run, run_id)
+        except Unreadable as error:
+            raise Unopened(str(error)) from error
         try:
             tasks = await asyncio.to_thread(unchanged, run)
             runtime = Runtime(self._home, run, tasks, slots=self._slots, parallel=self._parallel)

@@ -22,7 +22,7 @@ import sqlalchemy as sa
 from woodshed.errors import UsageError
 from woodshed.model import Attempt, Record, RunState
 from woodshed.model.event import now
-from woodshed.store import clock, deaths, ends, limits
+from woodshed.store import clock, deaths, ends, limits, rows
 from woodshed.store.ids import run_of
 from woodshed.store.sharing import Waiting, share_out
 from woodshed.store.tables import attempts, executions, queued, runs, submissions, workers
@@ -132,13 +132,13 @@ class Queue:
             row = submission.to_json()
             row["not_before"] = None if submission.not_before is None else stamp(submission.not_before)
             connection.execute(sa.insert(submissions), row | {"created_at": stamp(now())})
-            rows = [
+            waiting = [
                 {"attempt": attempt.id, "run": attempt.run, "project": attempt.project, "number": number,
                  "endpoint": endpoints.get(attempt.agent, ""), "lane": Lane.MAIN.value, "deaths": 0}
                 for number, attempt in enumerate(planned, 1)
             ]
-            if rows:
-                connection.execute(sa.insert(queued), rows)
+            if waiting:
+                connection.execute(sa.insert(queued), waiting)
             return submission.run
 
     def find(self, project: str, key: str) -> str | None:
@@ -151,7 +151,9 @@ class Queue:
         query = sa.select(submissions).where(submissions.c.run == run_id)
         with self._read("reading a submission") as connection:
             row = connection.execute(query).mappings().one_or_none()
-        return None if row is None else Submission.model_validate({k: v for k, v in row.items() if k != "created_at"})
+        if row is None:
+            return None
+        return rows.record(Submission, f"submission of {run_id}", row, without=("created_at",))
 
     def turn(self, run_id: str, state: SubmissionState, reason: str | None = None) -> None:
         """Pause, open, cancel or close a shared run, and record where the run stands.
@@ -199,8 +201,8 @@ class Queue:
             of = sorted({run_of(attempt) for attempt in taken})
             if connection.execute(_BEGUN, {"these": of}).rowcount:
                 ends.begin(connection, of)
-            rows = connection.execute(_ATTEMPTS, {"these": taken}).mappings()
-            found = {row["id"]: _attempt(row) for row in rows}
+            found = {row["id"]: rows.attempt(row)
+                     for row in connection.execute(_ATTEMPTS, {"these": taken}).mappings()}
             return [found[attempt] for attempt in taken]
 
     def _choose(self, connection: sa.Connection, wanted: int, lane: Lane, pool: str) -> list[str]:
@@ -336,8 +338,8 @@ class Queue:
     def workers(self) -> list[Worker]:
         """Those that live, and those that were reaped; oldest first."""
         with self._read("reading workers") as connection:
-            rows = connection.execute(sa.select(workers).order_by(workers.c.started_at)).mappings()
-            return [Worker.model_validate(dict(row)) for row in rows]
+            found = connection.execute(sa.select(workers).order_by(workers.c.started_at)).mappings()
+            return [rows.record(Worker, f"worker {row['executor']}", row) for row in found]
 
     def deaths(self, attempt_id: str) -> int:
         """At how many deaths of a worker the attempt was running since it last got any further."""
@@ -389,8 +391,8 @@ class Queue:
                  .where(submissions.c.pool == pool, executions.c.state == "done", executions.c.finished_at.is_not(None))
                  .order_by(executions.c.finished_at.desc()).limit(over))
         with self._read("reading executions") as connection:
-            rows = connection.execute(query).all()
-        spans = [(datetime.fromisoformat(end) - datetime.fromisoformat(begin)).total_seconds() for begin, end in rows]
+            ended = connection.execute(query).all()
+        spans = [(datetime.fromisoformat(end) - datetime.fromisoformat(begin)).total_seconds() for begin, end in ended]
         return max(0.0, sum(spans) / len(spans)) if spans else None
 
     def depth(self, pool: str | None = None) -> Depth:
@@ -459,7 +461,3 @@ def _holder(connection: sa.Connection, submission: Submission) -> str | None:
         return None
     return connection.execute(sa.select(submissions.c.run).where(
         submissions.c.project == submission.project, submissions.c.key == submission.key)).scalar()
-
-
-def _attempt(row: Mapping[Any, Any]) -> Attempt:
-    return Attempt.model_validate({key: value for key, value in row.items() if key not in ("number", "outcome")})

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 import sqlalchemy as sa
 
 from woodshed.model.process import Rating
+from woodshed.store import rows
 from woodshed.store.tables import attempts, ratings
 from woodshed.store.text import stamp
 
@@ -38,5 +39,6 @@ class Ratings:
         found: dict[str, list[Rating]] = {}
         with self._read("reading ratings") as connection:
             for row in connection.execute(query).mappings():
-                found.setdefault(row["attempt"], []).append(Rating.model_validate(dict(row)))
+                found.setdefault(row["attempt"], []).append(
+                    rows.record(Rating, f"a rating of {row['attempt']}", row))
         return found

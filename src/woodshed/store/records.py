@@ -6,7 +6,6 @@ is counted only from the newest execution of an attempt that is still running; a
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -20,7 +19,7 @@ from woodshed.errors import Cancelled, UsageError
 from woodshed.model import Attempt, AttemptState, Event, Outcome, Record, Run, RunState, Verdict
 from woodshed.model.event import now
 from woodshed.model.grade import Regrade, Regraded
-from woodshed.store import groups, references
+from woodshed.store import groups, references, rows
 from woodshed.store.groups import Groups
 from woodshed.store.limits import Limits
 from woodshed.store.opening import READS, faults, open_engine
@@ -28,7 +27,7 @@ from woodshed.store.queue import Queue, Submission
 from woodshed.store.ratings import Ratings
 from woodshed.store.schedules import Schedules
 from woodshed.store.tables import attempts, events, executions, regraded, regrades, runs
-from woodshed.store.text import dump, dump_data, stamp
+from woodshed.store.text import dump, stamp
 
 
 class ExecutionState(StrEnum):
@@ -123,7 +122,7 @@ class Store:
         with self._write("adding attempts to the run") as connection:
             first = connection.execute(count).scalar_one() + 1
             if further:
-                connection.execute(sa.insert(attempts), [_attempt_row(n, a) for n, a in enumerate(further, first)])
+                connection.execute(sa.insert(attempts), [rows.attempt_row(n, a) for n, a in enumerate(further, first)])
                 groups.planned(connection, further)
 
     def run(self, name: str) -> Run:
@@ -137,7 +136,7 @@ class Store:
             row = connection.execute(sa.select(runs).where(runs.c.id == name)).mappings().one_or_none()
         if row is None:
             raise UsageError(f"no run '{name}'", field="run", remedy="'woodshed show' lists the runs.")
-        return _run(row)
+        return rows.run(row)
 
     def newest_run(self, project: str | None = None) -> Run | None:
         """The run created last, or None."""
@@ -152,7 +151,7 @@ class Store:
         if unfinished:
             query = query.where(runs.c.state != RunState.FINISHED.value)
         with self._read("listing runs") as connection:
-            return [_run(row) for row in connection.execute(query).mappings()]
+            return [rows.run(row) for row in connection.execute(query).mappings()]
 
     def set_run_state(self, run_id: str, state: RunState, reason: str | None = None) -> None:
         """Record where the run stands, and why; FINISHED also records when. Setting it twice changes nothing."""
@@ -193,7 +192,7 @@ class Store:
             row = connection.execute(sa.select(attempts).where(attempts.c.id == attempt_id)).mappings().one_or_none()
         if row is None:
             raise UsageError(f"no attempt '{attempt_id}'", field="attempt", remedy="'woodshed show RUN' lists them.")
-        return _attempt(row)
+        return rows.attempt(row)
 
     def attempts(
         self, run_id: str, state: AttemptState | None = None, *, group: tuple[str, str] | None = None
@@ -205,13 +204,17 @@ class Store:
         if group is not None:
             query = query.where(attempts.c.task == group[0], attempts.c.agent == group[1])
         with self._read("reading attempts") as connection:
-            return [_attempt(row) for row in connection.execute(query).mappings()]
+            return [rows.attempt(row) for row in connection.execute(query).mappings()]
 
     def executions(self, attempt_id: str) -> list[Execution]:
         """Every execution of an attempt, oldest first, the lost ones too."""
         query = sa.select(executions).where(executions.c.attempt == attempt_id).order_by(executions.c.number)
         with self._read("reading executions") as connection:
-            return [_execution(row) for row in connection.execute(query).mappings()]
+            return [
+                rows.record(Execution, f"execution {row['number']} of {attempt_id}", row, texts=("outcome",),
+                            without=("project",))
+                for row in connection.execute(query).mappings()
+            ]
 
     def last_verdicts(self, run_id: str, since: datetime, most: int) -> list[Verdict]:
         """Of the executions of a run that ended since then by themselves, the last ones; oldest first."""
@@ -223,7 +226,7 @@ class Store:
         )
         with self._read("reading executions") as connection:
             found = connection.execute(query).scalars().all()
-        return [Outcome.model_validate_json(text).verdict for text in reversed(found)]
+        return [rows.outcome(f"an execution of {run_id}", text).verdict for text in reversed(found)]
 
     def begin_execution(self, attempt_id: str, executor: str, *, claimed: bool = False) -> int | None:
         """Open a new execution and return its number; None when the attempt is done and nothing is left to do.
@@ -292,7 +295,7 @@ class Store:
     # events
 
     def append(self, facts: Sequence[Event | Mapping[str, Any]], *, newest: tuple[str, int] | None = None) -> None:
-        """Add events (or rows made by :func:`event_row`) in one transaction. There is no way to change one.
+        """Add events (or rows that ``store.rows`` made of some) in one transaction. There is no way to change one.
 
         Raises StoreFault when one of the same (attempt, execution, seq) is there already; then none is added. Nor where
         ``newest`` (attempt, execution) is not the attempt's newest execution any more: Cancelled then.
@@ -309,7 +312,7 @@ class Store:
         if execution is not None:
             query = query.where(events.c.execution == execution)
         with self._read("reading events") as connection:
-            return [_event(row) for row in connection.execute(query).mappings()]
+            return [rows.event(row) for row in connection.execute(query).mappings()]
 
     # regrades
 
@@ -319,26 +322,22 @@ class Store:
         Raises StoreFault if the id is taken.
         """
         with self._write("recording the regrade") as connection:
-            connection.execute(sa.insert(regrades), {
-                "id": regrade.id, "run": regrade.run, "project": regrade.project, "rules": dump(regrade.rules),
-                "created_at": stamp(regrade.created_at),
-            })
+            connection.execute(sa.insert(regrades), rows.regrade_row(regrade))
             if verdicts:
-                connection.execute(sa.insert(regraded), [_regraded_row(regrade, verdict) for verdict in verdicts])
+                connection.execute(sa.insert(regraded), [rows.regraded_row(regrade, verdict) for verdict in verdicts])
 
     def regrades(self, run_id: str) -> list[Regrade]:
         """The regrades of a run, oldest first."""
         query = sa.select(regrades).where(regrades.c.run == run_id).order_by(regrades.c.created_at, regrades.c.id)
         with self._read("reading regrades") as connection:
-            return [Regrade.model_validate({**row, "rules": json.loads(row["rules"])})
-                    for row in connection.execute(query).mappings()]
+            return [rows.regrade(row) for row in connection.execute(query).mappings()]
 
     def regraded(self, regrade_id: str) -> list[Regraded]:
         """What a regrade made of each attempt, in planned order; empty for an unknown one."""
         query = (sa.select(regraded).join(attempts, attempts.c.id == regraded.c.attempt)
                  .where(regraded.c.regrade == regrade_id).order_by(attempts.c.number))
         with self._read("reading a regrade") as connection:
-            return [_regraded(row) for row in connection.execute(query).mappings()]
+            return [rows.regraded(row) for row in connection.execute(query).mappings()]
 
     @property
     def identity(self) -> str:
@@ -411,19 +410,16 @@ _APPEND = sa.insert(events).values(
 
 
 def _create(connection: sa.Connection, run: Run, planned: Sequence[Attempt]) -> None:
-    connection.execute(sa.insert(runs), {
-        "id": run.id, "project": run.project, "spec": dump(run.spec), "state": run.state.value,
-        "executor": run.executor, "created_at": stamp(run.created_at), "finished_at": _stamp(run.finished_at),
-    })
+    connection.execute(sa.insert(runs), rows.run_row(run))
     if planned:
-        connection.execute(sa.insert(attempts), [_attempt_row(n, a) for n, a in enumerate(planned, 1)])
+        connection.execute(sa.insert(attempts), [rows.attempt_row(n, a) for n, a in enumerate(planned, 1)])
         groups.planned(connection, planned)
 
 
 def _append(connection: sa.Connection, facts: Sequence[Event | Mapping[str, Any]]) -> None:
     if facts:
-        rows = [event_row(fact) if isinstance(fact, Event) else fact for fact in facts]
-        connection.execute(_APPEND, [{**row, "this": row["attempt"]} for row in rows])
+        told = [rows.event_row(fact) if isinstance(fact, Event) else fact for fact in facts]
+        connection.execute(_APPEND, [{**row, "this": row["attempt"]} for row in told])
 
 
 def _close(
@@ -440,61 +436,3 @@ def _lose(where: sa.ColumnElement[bool]) -> sa.Update:
         .where(where, executions.c.state == ExecutionState.OPEN.value)
         .values(state=ExecutionState.LOST.value, finished_at=stamp(now()))
     )
-
-
-def event_row(fact: Event) -> dict[str, Any]:
-    """The row of an event, its data already text."""
-    return {
-        "attempt": fact.attempt, "execution": fact.execution, "seq": fact.seq, "version": fact.version,
-        "kind": fact.kind.value, "at": stamp(fact.at), "data": dump_data(fact.data),
-    }
-
-
-def _attempt_row(number: int, attempt: Attempt) -> dict[str, Any]:
-    return {
-        "id": attempt.id, "run": attempt.run, "project": attempt.project, "number": number, "task": attempt.task,
-        "agent": attempt.agent, "index": attempt.index, "seed": str(attempt.seed), "state": attempt.state.value,
-        "executions": attempt.executions, "outcome": dump(attempt.outcome) if attempt.outcome else None,
-        "started_at": _stamp(attempt.started_at), "finished_at": _stamp(attempt.finished_at),
-    }
-
-
-def _regraded_row(regrade: Regrade, verdict: Regraded) -> dict[str, Any]:
-    told = verdict.to_json()
-    return {
-        "regrade": regrade.id, "attempt": verdict.attempt, "project": regrade.project, "execution": verdict.execution,
-        "verdict": dump(verdict.verdict), "components": json.dumps(told["components"], separators=(",", ":")),
-    }
-
-
-def _regraded(row: Mapping[Any, Any]) -> Regraded:
-    fields = {key: value for key, value in row.items() if key != "project"}
-    loaded = {key: json.loads(row[key]) for key in ("verdict", "components")}
-    return Regraded.model_validate({**fields, **loaded})
-
-
-def _stamp(at: datetime | None) -> str | None:
-    return None if at is None else stamp(at)
-
-
-def _run(row: Mapping[Any, Any]) -> Run:
-    return Run.model_validate({**row, "spec": json.loads(row["spec"])})
-
-
-def _attempt(row: Mapping[Any, Any]) -> Attempt:
-    fields = {key: value for key, value in row.items() if key != "number"}
-    return Attempt.model_validate({**fields, "outcome": _loads(row["outcome"])})
-
-
-def _execution(row: Mapping[Any, Any]) -> Execution:
-    fields = {key: value for key, value in row.items() if key != "project"}
-    return Execution.model_validate({**fields, "outcome": _loads(row["outcome"])})
-
-
-def _event(row: Mapping[Any, Any]) -> Event:
-    fields = {key: value for key, value in row.items() if key != "project"}
-    return Event.model_validate({**fields, "data": json.loads(row["data"])})
-
-
-def _loads(text: str | None) -> Any:
-    return None if text is None else json.loads(text)

@@ -22,11 +22,11 @@ from woodshed.errors import UsageError
 from woodshed.model import RunState
 from woodshed.model.event import now
 from woodshed.model.schedule import Firing, FiringState, Schedule, ScheduleState, Trace, admit
+from woodshed.store import rows
 from woodshed.store.queue import Writing
 from woodshed.store.tables import fired_files, firings, leases, runs, schedules
-from woodshed.store.text import dump, stamp
+from woodshed.store.text import stamp
 
-_DECLARED = ("trigger", "order", "missed", "overlap", "jitter_s", "grace_s", "most_failures")
 _LEASE = "schedules"
 _OVER = (RunState.FINISHED.value, RunState.CANCELLED.value)
 _OPEN = (FiringState.PENDING.value, FiringState.STARTING.value)
@@ -49,7 +49,7 @@ class Schedules:
             if connection.execute(taken).scalar() is not None:
                 raise UsageError(f"there is a schedule '{schedule.name}'", field="name",
                                  remedy=f"Take another name, or say: woodshed schedules remove {schedule.name}")
-            connection.execute(sa.insert(schedules), _schedule_row(schedule))
+            connection.execute(sa.insert(schedules), rows.schedule_row(schedule))
             self._keep(connection, schedule, None, known)
 
     def named(self, name: str, project: str = "default") -> Schedule:
@@ -60,7 +60,7 @@ class Schedules:
             row = connection.execute(query).mappings().first()
         if row is None:
             raise UsageError(f"no schedule '{name}'", field="schedule", remedy="'woodshed schedules list' has them.")
-        return _schedule(row)
+        return rows.schedule(row)
 
     def all(self, *, active: bool = False) -> list[Schedule]:
         """Every schedule, oldest first; or those that are active."""
@@ -68,7 +68,7 @@ class Schedules:
         if active:
             query = query.where(schedules.c.state == ScheduleState.ACTIVE.value)
         with self._read("listing schedules") as connection:
-            return [_schedule(row) for row in connection.execute(query).mappings()]
+            return [rows.schedule(row) for row in connection.execute(query).mappings()]
 
     def turn(self, schedule_id: str, state: ScheduleState, reason: str | None, cursor: datetime | None = None) -> None:
         """Pause or resume a schedule. With a ``cursor``, times up to it are let go, and failures are forgotten."""
@@ -81,8 +81,8 @@ class Schedules:
     def remove(self, schedule_id: str) -> None:
         """Forget a schedule and its firings. Runs that it began stay."""
         with self._write("removing the schedule") as connection:
-            for rows in (fired_files, firings):
-                connection.execute(sa.delete(rows).where(rows.c.schedule == schedule_id))
+            for table in (fired_files, firings):
+                connection.execute(sa.delete(table).where(table.c.schedule == schedule_id))
             connection.execute(sa.delete(schedules).where(schedules.c.id == schedule_id))
 
     # -- firings -------------------------------------------------------------------------------------------------------
@@ -125,7 +125,7 @@ class Schedules:
             self._there(connection, schedule.id)  # one decides at a time
             row = connection.execute(sa.select(firings).where(mine)).mappings().one_or_none()
             if row is None or row["state"] != FiringState.PENDING.value:
-                return firing if row is None else _firing(row)
+                return firing if row is None else rows.firing(row)
             state, reason = admit(schedule.overlap, *self._before(connection, firing))
             if state is FiringState.PENDING:
                 return firing
@@ -167,7 +167,7 @@ class Schedules:
             of = schedules.c.id == firing.schedule
             connection.execute(sa.update(schedules).where(of).values(failures=schedules.c.failures + 1))
             row = connection.execute(sa.select(schedules).where(of)).mappings().one()
-            schedule = _schedule(row)
+            schedule = rows.schedule(row)
             if schedule.state is not ScheduleState.ACTIVE or schedule.failures < schedule.most_failures:
                 return None
             why = f"{schedule.failures} firings failed in a row; the last: {reason}"
@@ -185,14 +185,14 @@ class Schedules:
                  .where(firings.c.state.in_(_OPEN), ~held)
                  .order_by(firings.c.due, firings.c.schedule).limit(1000))
         with self._read("reading firings") as connection:
-            return [_firing(row) for row in connection.execute(query).mappings()]
+            return [rows.firing(row) for row in connection.execute(query).mappings()]
 
     def firings(self, schedule_id: str, limit: int = 20) -> list[Firing]:
         """The newest firings of a schedule, newest first."""
         query = (sa.select(firings).where(firings.c.schedule == schedule_id)
                  .order_by(firings.c.due.desc()).limit(limit))
         with self._read("reading firings") as connection:
-            return [_firing(row) for row in connection.execute(query).mappings()]
+            return [rows.firing(row) for row in connection.execute(query).mappings()]
 
     def tally(self, schedule_id: str) -> dict[str, int]:
         """How many of its times came to what."""
@@ -262,13 +262,7 @@ class Schedules:
         return made.rowcount == 1
 
     def _insert(self, connection: sa.Connection, schedule: Schedule, firing: Firing) -> bool:
-        return self._new(connection, firings, {
-            "schedule": schedule.id, "due": stamp(firing.due), "project": schedule.project, "by": firing.by,
-            "state": firing.state.value, "count": firing.count, "reason": firing.reason, "run": firing.run,
-            "since": stamp(firing.since) if firing.since else None, "files": json.dumps(firing.to_json()["files"]),
-            "created_at": stamp(firing.created_at),
-            "settled_at": stamp(firing.settled_at) if firing.settled_at else None,
-        })
+        return self._new(connection, firings, rows.firing_row(schedule, firing))
 
     def _keep(
         self, connection: sa.Connection, schedule: Schedule, due: datetime | None, files: Sequence[Trace]
@@ -278,23 +272,3 @@ class Schedules:
             "schedule": schedule.id, "sha256": trace.sha256, "project": schedule.project,
             "path": json.dumps(trace.path), "due": stamp(due) if due else None,
         })}
-
-
-def _schedule_row(schedule: Schedule) -> dict[str, Any]:
-    declared = json.loads(dump(schedule))
-    return {
-        "id": schedule.id, "project": schedule.project, "name": schedule.name,
-        "declared": json.dumps({key: declared[key] for key in _DECLARED}, separators=(",", ":")),
-        "state": schedule.state.value, "reason": schedule.reason, "cursor": stamp(schedule.cursor),
-        "failures": schedule.failures, "created_at": stamp(schedule.created_at),
-    }
-
-
-def _schedule(row: Mapping[Any, Any]) -> Schedule:
-    fields = {key: value for key, value in row.items() if key != "declared"}
-    return Schedule.model_validate({**fields, **json.loads(row["declared"])})
-
-
-def _firing(row: Mapping[Any, Any]) -> Firing:
-    fields = {key: value for key, value in row.items() if key != "project"}
-    return Firing.model_validate({**fields, "files": json.loads(row["files"])})
