@@ -93,7 +93,10 @@ class Cursor:
             self.at = start
         except Wrong:
             pass
-        return written_call("", printable(name), self.to(*ends).rstrip())
+        written = self.to(*ends).rstrip()
+        if not written and self.over:
+            return ToolCall(id="", name=printable(name), raw="", error="missing: the answer ends before them")
+        return written_call("", printable(name), written)
 
     def named(self, keys: Sequence[str], *ends: str, bare: bool = True) -> ToolCall | str:
         """The call that the JSON object here is: its name, and its arguments below one of ``keys``.
