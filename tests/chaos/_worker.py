@@ -1,12 +1,16 @@
-"""Begins or resumes a run of real subprocesses, and tells each step so that it can be killed at any of them."""
+"""Begins or resumes a run of real subprocesses, and tells each step so that it can be killed at any of them.
+
+``_worker.py HOME [VERSION]``, on the database of WOODSHED_DATABASE_URL; as if this were another version of Woodshed.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from pathlib import Path
 
-from woodshed.engine import Durable, Lease, claim
+from woodshed.engine import Durable, Lease, claim, durable
 from woodshed.model import Agent, Assurance, Attempt, EventKind, Outcome, Run, RunSpec, RunState, StopReason, Valid
 from woodshed.model.event import now
 from woodshed.store import EventLog, Store, attempt_id, new_run_id
@@ -29,7 +33,8 @@ def ours(store: Store, lease: Lease, home: Path) -> Run:
 
 async def main(home: Path) -> None:
     """Work until every attempt has its result."""
-    with Lease(home) as lease, Store(None, home) as store:
+    url = os.environ.get("WOODSHED_DATABASE_URL")
+    with Lease(home) as lease, Store(url, home) as store:
         run = ours(store, lease, home)
 
         async def execute(attempt: str) -> None:
@@ -48,15 +53,16 @@ async def main(home: Path) -> None:
             counted = log.finish(Outcome(verdict=verdict, stop=StopReason.FINISHED))
             print("counted" if counted else "fenced", attempt, execution, flush=True)
 
-        durable = Durable(home, lease.executor, execute, concurrency=run.spec.concurrency)
-        await durable.start()
+        working = Durable(home, lease.executor, execute, concurrency=run.spec.concurrency, url=url)
+        await working.start()
         try:
-            await durable.submit(run.id, [a.id for a in store.attempts(run.id) if a.outcome is None])
-            assert await durable.wait() == {}
+            await working.submit(run.id, [a.id for a in store.attempts(run.id) if a.outcome is None])
+            assert await working.wait() == {}
         finally:
-            await durable.close()
+            await working.close()
         store.set_run_state(run.id, RunState.FINISHED)
 
 
 if __name__ == "__main__":
+    durable.VERSION = sys.argv[2] if len(sys.argv) > 2 else durable.VERSION
     asyncio.run(main(Path(sys.argv[1])))

@@ -12,6 +12,11 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import pytest
+import sqlalchemy as sa
+
+from pgserver import postgresql_server, postgresql_url  # noqa: F401  fixtures, found by name
+from woodshed.engine.durable import VERSION
 from woodshed.model import AttemptState, EventKind, RunState, Valid
 from woodshed.store import ExecutionState, Store
 
@@ -20,9 +25,9 @@ ATTEMPTS = 30
 KILLS = 6
 
 
-def start(home: Path) -> subprocess.Popen[str]:
+def start(home: Path, *version: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, str(WORKER), str(home)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, str(WORKER), str(home), *version], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
 
 
@@ -105,3 +110,44 @@ def test_a_run_is_not_resumed_while_its_worker_lives(tmp_path: Path) -> None:
     finally:
         first.kill()
         first.communicate()
+
+
+@pytest.mark.parametrize("database", ["sqlite", "postgresql"])
+def test_a_run_that_another_version_began_is_resumed(
+    database: str, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed under one version and finished under another: every result once, and no row of the older one waits."""
+    url = request.getfixturevalue("postgresql_url") if database == "postgresql" else None
+    if url is not None:
+        monkeypatch.setenv("WOODSHED_DATABASE_URL", url)
+    (tmp_path / "out").mkdir()
+    older = start(tmp_path, "woodshed-0")
+    assert older.stdout is not None
+    while "counted" not in older.stdout.readline():
+        assert older.poll() is None
+    older.send_signal(signal.SIGKILL)
+    older.communicate()
+    assert ("woodshed-0", "PENDING") in workflows(tmp_path, url), "no workflow was cut off; the test proved nothing"
+    newer = start(tmp_path)
+    _, errors = newer.communicate()
+    assert (newer.returncode, errors) == (0, "")
+    with Store(url, tmp_path) as store:
+        run = store.run("last")
+        assert run.state is RunState.FINISHED
+        for attempt in store.attempts(run.id):
+            done = [e.outcome for e in store.executions(attempt.id) if e.state is ExecutionState.DONE]
+            assert done == [attempt.outcome]
+    assert {version for version, _ in workflows(tmp_path, url)} == {"woodshed-0", VERSION}
+    assert {state for _, state in workflows(tmp_path, url)} == {"SUCCESS", "CANCELLED"}
+
+
+def workflows(home: Path, url: str | None) -> set[tuple[str, str]]:
+    """Application versions and states of the durable engine's rows."""
+    where = f"sqlite:///{home / 'dbos.db'}" if url is None else url.replace("postgresql:", "postgresql+psycopg:")
+    table = "workflow_status" if url is None else "dbos.workflow_status"
+    engine = sa.create_engine(where)
+    with engine.connect() as connection:
+        found = connection.execute(sa.text(f"SELECT application_version, status FROM {table}"))
+        rows = {(str(version), str(state)) for version, state in found}
+    engine.dispose()
+    return rows
