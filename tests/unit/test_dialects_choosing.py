@@ -26,7 +26,7 @@ REFUSAL: Given = (400, '{"error": {"message": "tools are not supported by this m
     ("deepseek-ai/DeepSeek-V3-0324", "deepseek-v3"), ("DeepSeek-R1", "deepseek-v3"),
     ("deepseek-ai/DeepSeek-V3.1-Terminus", "deepseek-v3.1"), ("DeepSeek-V3.2-Exp", "deepseek-v3.2"),
     ("deepseek_v4_flash", "deepseek-v4"), ("meta-llama/Llama-3.1-8B-Instruct", "llama-json"),
-    ("Meta-Llama-3-70B", "llama-json"), ("Llama-3.2-3B-Instruct", "llama-pythonic"),
+    ("Meta-Llama-3-70B", "llama-json"), ("Llama-3.2-3B-Instruct", "llama-json"),
     ("Llama-4-Scout", "llama-pythonic"),
     ("mistralai/Mistral-7B-Instruct-v0.3", "mistral"), ("mistralai/Devstral-Small-2507", "mistral-v11"),
     ("Mistral-Small-3.2-24B", "mistral-v11"), ("zai-org/GLM-4.5-Air", "glm"), ("GLM-5", "glm"),
@@ -69,7 +69,7 @@ async def test_a_server_without_tools_is_spoken_to_in_the_familys_format(
         ("bash", {"command": "true"}), ("finish", {"summary": "I could not do it."}))]
     done = await act(Loop(), tmp_path, REFUSAL, *map(said, calls))
     assert [data["name"] for data in done.of(EventKind.TOOL_CALL)] == ["bash", "finish"]
-    assert "going on in kimi" in done.of(EventKind.NOTE)[0]["text"]
+    assert any("going on in kimi" in data["text"] for data in done.of(EventKind.NOTE))
     assert "tools" in done.requests[0]
     assert "tools" not in done.requests[1]
     assert "<|tool_call_begin|>functions.NAME:0" in done.requests[1]["messages"][0]["content"]

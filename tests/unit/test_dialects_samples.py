@@ -197,8 +197,8 @@ def test_samples_are_read(sample: Sample) -> None:
 def test_auto_reads_what_a_server_left_in_the_text(sample: Sample) -> None:
     """With auto, calls in a family's marks are read though the server did not, by marks alone or by the model's name."""
     weak = sample.family in ("llama-json", "llama-pythonic")
-    model = {"llama-json": "meta-llama/Llama-3.1-8B-Instruct", "llama-pythonic": "Llama-3.2-3B"}.get(sample.family, "")
-    reading = named("auto", model if weak else "some-finetune").read(ModelResponse(sample.text), TOOLS)
+    model = "meta-llama/Llama-3.2-3B-Instruct" if weak else "some-finetune"
+    reading = named("auto", model).read(ModelResponse(sample.text), TOOLS)
     assert [(call.name, call.arguments) for call in reading.calls] == sample.calls
     assert not reading.native
 

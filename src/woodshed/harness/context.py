@@ -65,7 +65,7 @@ class Conversation:
         found: list[Message] = []
         for message in (entry.message for entry in self._held.entries()):
             if found and found[-1].role == message.role == "user":
-                message = message.model_copy(update={"content": f"{found.pop().content}\n\n{message.content}"})
+                message = message.model_copy(update={"content": f"{found.pop().content}\n{message.content}"})
             found.append(message)
         return found
 

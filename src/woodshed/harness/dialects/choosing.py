@@ -22,7 +22,7 @@ BY_MODEL: tuple[tuple[str, str], ...] = (
     ("*hermes*", "hermes"),
     ("*deepseek*v4*", "deepseek-v4"), ("*deepseek*v3.2*", "deepseek-v3.2"), ("*deepseek*v3.1*", "deepseek-v3.1"),
     ("*deepseek*v3*", "deepseek-v3"), ("*deepseek*r1*", "deepseek-v3"),
-    ("*llama-4*", "llama-pythonic"), ("*llama-3.2*", "llama-pythonic"), ("*llama-3*", "llama-json"),
+    ("*llama-4*", "llama-pythonic"), ("*llama-3*", "llama-json"),
     ("*mistral-7b*", "mistral"), ("*mixtral*", "mistral"), ("*mistral-nemo*", "mistral"),
     ("*mistral-large-2407*", "mistral"),
     ("*mistral*", "mistral-v11"), ("*ministral*", "mistral-v11"), ("*magistral*", "mistral-v11"),
@@ -39,10 +39,11 @@ _BY_MARK: tuple[tuple[str, str], ...] = (
     (r"<\|(?:channel|start|message)\|>| to=functions\.", "gpt-oss"), ("<start_function_call>", "functiongemma"),
     (r"<\|tool_call>", "gemma"), ("<minimax:tool_call>|<invoke ", "minimax"), (r"<\|tool_call_start\|>", "lfm2"),
     (r"<\|python_tag\|>\s*\[|<\|python_start\|>|<function_calls>", "llama-pythonic"),
-    (r"<\|python_tag\|>", "llama-json"),
+    (r"<\|python_tag\|>|\{", "llama-json"), (r"\s*\[", "llama-pythonic"),
 )
 _PATTERNS = tuple((re.compile(pattern), name) for pattern, name in _BY_MARK)
-_WEAK = ("llama-json", "llama-pythonic")  # their calls begin like JSON that is none, and are known by the model's name
+_WEAK = ("llama-json", "llama-pythonic")
+"""Their calls begin like JSON or lists that are none, and are looked for where the model's name is a Llama's."""
 
 
 def family_of(model: str) -> Family | None:
@@ -74,9 +75,9 @@ class AnyFamily:
 
     def __init__(self, known: Family | None) -> None:
         self._known = known or FAMILIES["hermes"]
-        openers = [*self._known.openers, *(mark for name, family in FAMILIES.items() if name not in _WEAK
-                                           for mark in family.openers), "<|python_tag|>", "<|python_start|>"]
-        self._marks = _Marks(tuple(dict.fromkeys(openers)), self._known.first)
+        asked = [family for name, family in FAMILIES.items() if name not in _WEAK or self._known.name in _WEAK]
+        openers = [mark for family in asked for mark in family.openers] + ["<|python_tag|>", "<|python_start|>"]
+        self._marks = _Marks(tuple(dict.fromkeys(openers)), "".join(family.first for family in asked))
 
     def hear(self, text: str, types: Types) -> tuple[Family, Heard]:
         """What ``text`` says and calls, and in whose format."""
