@@ -68,6 +68,8 @@ class Parts:
     """Of fine durability: what the attempt goes on with, and what it leaves for others to go on with."""
     serve: Serve | None = None
     """Makes servers of ``model``, for harnesses that run programs of others."""
+    ground: SandboxEngine | None = None
+    """Of a fork: makes the agent's sandbox, in which it goes on."""
 
 
 @dataclass(slots=True)
@@ -106,7 +108,7 @@ async def run_attempt(task: Task, agent: Agent, parts: Parts, *, seed: int) -> O
     runs any more, is cleared away while the verifier works in its own; both are gone when this returns. A stage that
     is not over at its deadline is cut off: the acting is a limit like any other, everything else a fault of ours.
     """
-    progress, task = _Progress(Stages(parts.emit), Ledger(parts.engine)), task.lent(os.environ)
+    progress, task = _Progress(Stages(parts.emit), Ledger(parts.ground or parts.engine)), task.lent(os.environ)
     broken: WoodshedError | None = None
     try:
         async with _opened(task, agent, parts, progress) as sandbox, parts.slots:

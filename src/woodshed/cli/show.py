@@ -87,8 +87,12 @@ def _verdict(row: dict[str, Any]) -> str:
 def _print_trace(told: dict[str, Any]) -> None:
     who = f"{plain(told['task'])}  {plain(told['agent'])}  execution {told['execution']}"
     out.print(f"[bold]{told['attempt']}[/]  {who}")
+    done = 0
     for step in told["steps"]:
-        out.print(f"\n[bold cyan]{step['index']} {step['source']}[/]")
+        own = step["source"] == "agent" and step["parent"] is None
+        done += own
+        marks = [f"step {done}"] * own + ["inherited"] * step["inherited"]
+        out.print(f"\n[bold cyan]{step['index']} {step['source']}[/]" + (f" ({', '.join(marks)})" if marks else ""))
         if step["message"]:
             out.print(plain(step["message"].rstrip()))
         answers = {o["call"]: o for o in step["observations"]}

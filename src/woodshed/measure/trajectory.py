@@ -25,6 +25,7 @@ class _Draft:
     seq: int = 0
     call_seqs: list[int] = field(default_factory=list)
     parent: str | None = None
+    inherited: bool = False
 
     def step(self, index: int) -> Step:
         """The step; a call without a result is one that was cut off, and says so."""
@@ -32,7 +33,7 @@ class _Draft:
                      for call, found in self.observations.items())
         return Step(index=index, source=self.source, message=self.message, tool_calls=tuple(self.calls),
                     observations=seen, prompt_tokens=self.prompt_tokens, completion_tokens=self.completion_tokens,
-                    parent=self.parent)
+                    parent=self.parent, inherited=self.inherited)
 
 
 def from_events(events: Sequence[Event], *, task: str, agent: str, model: str | None = None) -> Trajectory:
@@ -64,19 +65,20 @@ def _drafts(events: Sequence[Event]) -> list[_Draft]:
 
 
 def _read(kind: EventKind, data: dict[str, Any], drafts: list[_Draft], seq: int) -> None:
-    parent = data.get("parent")
+    parent, inherited = data.get("parent"), bool(data.get("inherited"))
     if kind is EventKind.MESSAGE:
         source = str(data.get("role", "user"))
         drafts.append(_Draft(source if source in ("system", "user") else "user", str(data.get("content", "")), seq=seq,
-                             parent=parent))
+                             parent=parent, inherited=inherited))
     elif kind is EventKind.MODEL_RESULT:
         usage = data.get("usage") or {}
         drafts.append(_Draft("agent", str(data.get("content", "")), prompt_tokens=usage.get("prompt_tokens"),
-                             completion_tokens=usage.get("completion_tokens"), asked=True, seq=seq, parent=parent))
+                             completion_tokens=usage.get("completion_tokens"), asked=True, seq=seq, parent=parent,
+                             inherited=inherited))
     elif kind is EventKind.TOOL_CALL:
         draft = next((draft for draft in reversed(drafts) if draft.parent == parent), None)
         if draft is None or not draft.asked:
-            draft = _Draft("agent", seq=seq, parent=parent)
+            draft = _Draft("agent", seq=seq, parent=parent, inherited=inherited)
             drafts.append(draft)
         call = ToolCall(id=str(data["call"]), name=str(data.get("name", "")), arguments=data.get("arguments") or {},
                         raw=data.get("raw"), error=data.get("error"))

@@ -10,6 +10,7 @@ from pydantic import Field
 from woodshed.model.agent import Agent
 from woodshed.model.calibration import CheckSpec
 from woodshed.model.deadlines import Deadlines
+from woodshed.model.fork import ForkSpec
 from woodshed.model.record import Record
 from woodshed.model.retry import Broken, RetryRules
 from woodshed.model.rules import RuleSet
@@ -111,6 +112,7 @@ class RunSpec(Record):
     deadlines: Deadlines = Deadlines()
     rules: RuleSet | None = Field(default=None, description="reward rules, in the place of any task's own")
     check: CheckSpec | None = Field(default=None, description="given: the run is a calibration of its tasks")
+    fork: ForkSpec | None = Field(default=None, description="given: its attempts go on from a step of another one")
 
 
 class RunState(StrEnum):

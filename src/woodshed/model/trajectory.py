@@ -45,7 +45,8 @@ class Message(Record):
 class Step(Record):
     """One turn: a model call, the tool calls it made, and their observations. ``source`` is system, user or agent.
 
-    ``parent`` is the id of the call that delegated it to a conversation of its own.
+    ``parent`` is the id of the call that delegated it to a conversation of its own. ``inherited``: another attempt did
+    it, and this one goes on from there.
     """
 
     index: int
@@ -56,6 +57,7 @@ class Step(Record):
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     parent: str | None = None
+    inherited: bool = False
 
 
 class Trajectory(Record):

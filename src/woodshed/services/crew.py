@@ -87,6 +87,10 @@ class Crew:
         await asyncio.gather(*self._later, return_exceptions=True)
         await self._stack.aclose()
 
+    async def prepare(self) -> None:
+        """What all attempts of the run begin from stands. Raises UsageError where it cannot be made."""
+        await self._runtime.prepare()
+
     def take_over(self) -> None:
         """Become the owner of the run; its lost executions are marked. Raises UsageError while its owner lives."""
         claim(self._home.store, self._run.id, self._lease, self._home.path)

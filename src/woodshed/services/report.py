@@ -95,6 +95,7 @@ def trace(home: Home, attempt_id: str) -> dict[str, Any]:
         **_row(attempt),
         "execution": execution,
         "model": model,
+        "fork": run.spec.fork.to_json() if run.spec.fork else None,
         "steps": [step.to_json() for step in steps],
         "changes": [change.to_json() for change in changes.changes],
         "refused": list(changes.refused),

@@ -31,6 +31,7 @@ from woodshed.model import (
     Task,
 )
 from woodshed.services.grading import Grading
+from woodshed.services.ground import Ground, goes_on, origin
 from woodshed.services.home import Home
 from woodshed.settings import setting
 from woodshed.store.eventlog import EventLog
@@ -74,6 +75,7 @@ class Runtime:
         self._engine: SandboxEngine
         self._opening: asyncio.Future[None] | None = None
         self._grading: Grading
+        self._ground: Ground | None = None
         self._gateway: Gateway | None = None
 
     @property
@@ -88,6 +90,10 @@ class Runtime:
             if any(agent.model for agent in self._agents.values()):
                 await self._reach_models()
             self._grading = Grading(self._run.spec.rules, self._verifier, self._engine, self._home.blobs)
+            if (fork := self._run.spec.fork) is not None:
+                of = origin(self._home, fork)
+                self._ground = Ground(self._home, fork, of, self._tasks[of.attempt.task], self._engine)
+                self._stack.push_async_callback(self._ground.close)
         except BaseException:
             await self._stack.aclose()
             raise
@@ -106,6 +112,12 @@ class Runtime:
         """The engine stands, or failed to: what fails here fails again in each attempt, which then has the cause."""
         if self._opening is not None:
             await asyncio.gather(self._opening, return_exceptions=True)
+
+    async def prepare(self) -> None:
+        """What all attempts of a fork begin from stands. Raises UsageError where it did not come about again."""
+        await self.ready()
+        if self._ground is not None:
+            await self._ground.ready()
 
     async def _reach_models(self) -> None:
         """The gateway stands and every model named is reachable; the agents are bound to their addresses."""
@@ -126,10 +138,12 @@ class Runtime:
         grader = None
         if self._run.spec.check is None:
             grader = self._grading.grader(task, log.emit, execution=log.execution, earlier=earlier)
-        emit = grader.emit if grader else log.emit
+        emit, harness = grader.emit if grader else log.emit, self._harnesses[agent.name]
+        if self._ground is not None:
+            harness = self._ground.continued(agent, harness, emit)
         parts = Parts(
             engine=self._engine,
-            harness=self._harnesses[agent.name],
+            harness=harness,
             verifier=self._verifier,
             model=self._client(agent, emit, attempt.seed, fine),
             blobs=self._home.blobs,
@@ -140,6 +154,7 @@ class Runtime:
             deadlines=self._run.spec.deadlines,
             fine=fine,
             serve=self._gateway.serve if self._gateway is not None else None,
+            ground=self._ground.engine if self._ground is not None else None,
         )
         if fine is not None and (captured := await fine.captured(parts.blobs, emit)) is not None:
             return await judge_end_state(task, captured, parts, stop=fine.stop, usage=fine.usage)
@@ -165,6 +180,8 @@ class Runtime:
             return None
         assert self._gateway is not None
         known: Sequence[Answer] = fine.past.answers if fine is not None and fine.past is not None else ()
+        if self._ground is not None and goes_on(self._ground.of.agent, agent):
+            known = self._ground.of.past.answers
         return self._gateway.client(agent.model, emit, seed=seed, past=known, kept=fine.keep if fine else None)
 
 

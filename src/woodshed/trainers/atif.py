@@ -46,6 +46,8 @@ def _step(number: int, step: Step) -> dict[str, Any]:
     written: dict[str, Any] = {"step_id": number, "source": step.source, "message": step.message}
     if step.parent is not None:
         written["extra"] = {"parent": step.parent}
+    if step.inherited:
+        written["is_copied_context"] = True
     if step.source != "agent":
         return written
     if step.tool_calls:
@@ -78,5 +80,6 @@ def _result(seen: Observation) -> dict[str, Any]:
 
 
 def _totals(steps: Sequence[Step]) -> dict[str, Any]:
-    return {"total_prompt_tokens": sum(step.prompt_tokens or 0 for step in steps),
-            "total_completion_tokens": sum(step.completion_tokens or 0 for step in steps), "total_steps": len(steps)}
+    own = [step for step in steps if not step.inherited]
+    return {"total_prompt_tokens": sum(step.prompt_tokens or 0 for step in own),
+            "total_completion_tokens": sum(step.completion_tokens or 0 for step in own), "total_steps": len(steps)}

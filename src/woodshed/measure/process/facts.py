@@ -189,7 +189,7 @@ class Facts:
         """Every answer of a model, in order; none for an agent that asks no model."""
         answers = {event.seq for event in self.of(EventKind.MODEL_RESULT)}
         return [Turn(seq, step.index, step.message, len(step.tool_calls),
-                     (step.prompt_tokens or 0) + (step.completion_tokens or 0))
+                     0 if step.inherited else (step.prompt_tokens or 0) + (step.completion_tokens or 0))
                 for step, (seq, _) in zip(self.trajectory.steps, seqs(self.events), strict=True) if seq in answers]
 
     @cached_property

@@ -1,0 +1,59 @@
+"""The first steps of an attempt, as its events tell them. Pure.
+
+A step is what the agent did at once: an answer of its model with the calls it made and their results; where no model
+was asked, one call. What a helper did belongs to the step that delegated it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from woodshed.model import Event, EventKind
+
+_RESULTS = frozenset({EventKind.MODEL_RESULT, EventKind.TOOL_RESULT})
+_COPIED = _RESULTS | {EventKind.MESSAGE, EventKind.MODEL_CALL, EventKind.TOOL_CALL, EventKind.COMPACTION,
+                      EventKind.STUCK, EventKind.FINISH, EventKind.FEEDBACK, EventKind.NOTE}
+
+
+def steps(events: Sequence[Event]) -> int:
+    """How many there are whose end was recorded."""
+    return sum(_ends(event, _kind(events)) for event in events)
+
+
+def first(events: Sequence[Event], step: int) -> list[Event]:
+    """Everything up to the end of step number ``step``, the last result of it, and the checkpoint after it.
+
+    ``events`` are those of one execution, in order. Raises ValueError where there are fewer steps.
+    """
+    kind, seen, end = _kind(events), 0, 0
+    for place, event in enumerate(events):
+        if seen == step and _begins(event, kind):
+            break
+        seen += _ends(event, kind)
+        if seen and (event.kind in _RESULTS or event.kind is EventKind.CHECKPOINT):
+            end = place + 1
+        if event.kind is EventKind.STATE and event.data.get("state") == "acted":
+            break
+    if seen < step:
+        raise ValueError(f"there are {seen} steps")
+    return list(events[:end]) if step else []
+
+
+def inherited(events: Sequence[Event]) -> list[tuple[EventKind, dict[str, object]]]:
+    """What a branch's own log begins with: kind and data, marked as another attempt's."""
+    return [(event.kind, {**event.data, "inherited": True}) for event in events if event.kind in _COPIED]
+
+
+def _kind(events: Sequence[Event]) -> EventKind:
+    """The result that ends or makes a step: a model's answer where one was ever asked."""
+    asked = any(event.kind is EventKind.MODEL_CALL for event in events)
+    return EventKind.MODEL_RESULT if asked else EventKind.TOOL_RESULT
+
+
+def _ends(event: Event, kind: EventKind) -> bool:
+    return event.kind is kind and "call" in event.data and "parent" not in event.data
+
+
+def _begins(event: Event, kind: EventKind) -> bool:
+    begins = EventKind.MODEL_CALL if kind is EventKind.MODEL_RESULT else EventKind.TOOL_CALL
+    return event.kind is begins and "parent" not in event.data
