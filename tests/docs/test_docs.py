@@ -95,7 +95,10 @@ def test_every_command_speaks_json_and_says_what_it_does() -> None:
         flags = {option for parameter in command.params for option in parameter.opts}
         assert "--json" in flags or words == "sandbox shell", words
         assert command.help, words
-        assert all(getattr(parameter, "help", None) for parameter in command.params), words
+        told = [str(getattr(parameter, "help", None) or "") for parameter in command.params]
+        assert all(told), words
+        assert not [text for text in (*told, command.help) if re.search(r"(?<!\\)\[[a-z]", text)], \
+            f"{words}: what stands in such brackets is markup, and not shown"
 
 
 def test_every_setting_is_documented() -> None:

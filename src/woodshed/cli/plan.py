@@ -27,21 +27,21 @@ OFFERED = 20
 """Attempts of the pilot that is offered."""
 Tasks = Annotated[list[Path], typer.Argument(help="Task folders, or folders of them.", show_default=False)]
 Attempts = Annotated[int, typer.Option("-n", "--attempts", min=1, help="Attempts of each task by each agent.")]
-Workers = Annotated[str, typer.Option(metavar="W[xSLOTS]", help="Workers, and slots of each [default: its cores].")]
+Workers = Annotated[str, typer.Option(metavar="W[xSLOTS]", help="Workers, and slots of each (default: its cores).")]
 PriceBook = Annotated[Path | None, typer.Option(metavar="FILE", help="TOML file of prices; docs/planning.md.")]
-From = Annotated[list[str] | None, typer.Option("--from", metavar="RUN", help="Runs to learn from [default: all].")]
+From = Annotated[list[str] | None, typer.Option("--from", metavar="RUN", help="Runs to learn from (default: all).")]
 Pilot = Annotated[int, typer.Option(min=0, metavar="N", help="First run about N attempts here, and learn from them.")]
-Agents = Annotated[list[str] | None, typer.Option("--agent", "-a", help="As for run; repeatable [default: --from's].")]
+Agents = Annotated[list[str] | None, typer.Option("--agent", "-a", help="As for run; repeatable (default: --from's).")]
 Model = Annotated[str | None, typer.Option(help="local, local:NAME, FILE.gguf, or NAME@URL.")]
 KeyVariable = Annotated[str | None, typer.Option("--model-key", metavar="VARIABLE", help="Variable holding the key.")]
 Retry = Annotated[Path | None, typer.Option(metavar="FILE", help="TOML file of retry rules; docs/retries.md.")]
-Cores = Annotated[float | None, typer.Option(min=0.1, help="Processors of a worker [default: as many as here].")]
+Cores = Annotated[float | None, typer.Option(min=0.1, help="Processors of a worker (default: as many as here).")]
 Places = Annotated[int | None, typer.Option("--endpoint-slots", min=1, help="Attempts that the model serves at once.")]
 Rate = Annotated[float | None, typer.Option("--endpoint-per-minute", min=0.001, help="Attempts begun in a minute.")]
 Within = Annotated[str | None, typer.Option(metavar="TIME", help="Also tell how many workers make it in 30m, 2h, 1d.")]
 Rounds = Annotated[int, typer.Option(min=2, max=1000, help="Simulations that quantiles are taken of.")]
 Seed = Annotated[int, typer.Option(help="Of the simulations, and of a pilot.")]
-Engine = Annotated[str | None, typer.Option(help="Sandbox engine of a pilot [default: WOODSHED_ENGINE or native].")]
+Engine = Annotated[str | None, typer.Option(help="Sandbox engine of a pilot (default: WOODSHED_ENGINE or native).")]
 
 
 def plan(
@@ -134,9 +134,9 @@ def _print(answer: dict[str, Any]) -> None:
 
 def _print_evidence(evidence: dict[str, Any]) -> None:
     seen = f"{_many(evidence['executions'], 'execution')} of {_many(len(evidence['runs']), 'run')}"
+    claim = f"To say at most {percent(evidence['claimed'])} takes {evidence['pilots_for_claim']} executions without one"
     out.print(f"evidence: {seen}, {evidence['broken']} broken: at most {percent(evidence['broken_at_most'])} break, "
-              f"with 95 % confidence. To say at most {percent(evidence['claimed'])} takes {evidence['pilots_for_claim']} "
-              "executions without one")
+              f"with 95 % confidence. {claim}")
     if evidence["worker_memory_mb"]:
         each, worker = evidence["memory_p90_mb"], evidence["worker_memory_mb"]
         out.print(f"memory: {each:.0f} MB an attempt (9 of 10), {worker:.0f} MB a worker")

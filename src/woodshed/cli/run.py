@@ -22,19 +22,19 @@ from woodshed.services.home import Home, opened
 
 Tasks = Annotated[list[str] | None, typer.Argument(help="Task folders, or folders of them.", show_default=False)]
 Agents = Annotated[list[str] | None, typer.Option(
-    "--agent", "-a", help="oracle, nop, patch:FILE, replay:FILE, cheat:NAME, loop; repeatable.")]
+    "--agent", "-a", help="oracle, nop, patch:FILE, replay:FILE, cheat:NAME, loop, external:NAME; repeatable.")]
 Model = Annotated[str | None, typer.Option(help="local, local:NAME, FILE.gguf, or NAME@URL.")]
 Attempts = Annotated[int, typer.Option("-n", "--attempts", min=1, help="Attempts of each task by each agent.")]
-Concurrency = Annotated[int | None, typer.Option("--concurrency", "-c", min=1, help="Attempts at a time [default: 2].")]
+Concurrency = Annotated[int | None, typer.Option("--concurrency", "-c", min=1, help="Attempts at a time (default: 2).")]
 Seed = Annotated[int, typer.Option(help="Fixes the seed of every attempt.")]
-Engine = Annotated[str | None, typer.Option(help="Sandbox engine [default: WOODSHED_ENGINE or native].")]
+Engine = Annotated[str | None, typer.Option(help="Sandbox engine (default: WOODSHED_ENGINE or native).")]
 Resume = Annotated[str | None, typer.Option(metavar="RUN", help="Finish an interrupted run; 'last' is the newest.")]
 New = Annotated[bool, typer.Option("--new", help="Start anew even if the same run was interrupted.")]
 Turns = Annotated[int, typer.Option(min=1, help="Turns of a model before its attempt is cut off.")]
 ToolCalls = Annotated[int, typer.Option(min=1, help="Tool calls before an attempt is cut off.")]
 Tokens = Annotated[int | None, typer.Option(min=1, help="Prompt and completion tokens of an attempt together.")]
-Wall = Annotated[float | None, typer.Option(min=0.1, metavar="SECONDS", help="Wall time of acting [default: task's].")]
-Temperature = Annotated[float | None, typer.Option(min=0.0, help="Sampling temperature [default: the server's].")]
+Wall = Annotated[float | None, typer.Option(min=0.1, metavar="SECONDS", help="Wall time of acting (default: task's).")]
+Temperature = Annotated[float | None, typer.Option(min=0.0, help="Sampling temperature (default: the server's).")]
 MaxTokens = Annotated[int, typer.Option(min=1, help="Tokens of one answer.")]
 KeyVariable = Annotated[str | None, typer.Option("--model-key", metavar="VARIABLE", help="Variable holding the key.")]
 Verifier = Annotated[str, typer.Option(help="fresh, or poisoned: a second run whose secretly broken tests must fail.")]
@@ -51,7 +51,7 @@ Dialect = Annotated[str, typer.Option(help="auto, tools, text, or a family of mo
 Tools = Annotated[str, typer.Option(
     metavar="NAMES", help="Tools of loop, by commas: default, session, jobs, plan, delegate, or single ones.")]
 Detach = Annotated[bool, typer.Option("--detach", help="Leave it to workers ('woodshed worker'); starts nothing here.")]
-Priority = Annotated[int | None, typer.Option(help="With --detach: a higher one goes first [default: 0].")]
+Priority = Annotated[int | None, typer.Option(help="With --detach: a higher one goes first (default: 0).")]
 Pool = Annotated[str, typer.Option(metavar="NAME", help="With --detach: for workers of this pool alone.")]
 Key = Annotated[str | None, typer.Option(help="With --detach: given again, it names the run made with it before.")]
 Lasts = Annotated[Durability, typer.Option(

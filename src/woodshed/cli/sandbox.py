@@ -25,7 +25,7 @@ Requirement = Annotated[list[str] | None, typer.Option("--requirement", "-r", he
 Copy = Annotated[list[str] | None, typer.Option("--copy", metavar="SRC:DST", help="Files there at the start.")]
 Memory = Annotated[int | None, typer.Option(min=1, help="Memory limit in MB.")]
 User = Annotated[
-    str, typer.Option("--user", "-u", metavar="USER[:GROUP]", help="Who runs it [default: as the image says].")
+    str, typer.Option("--user", "-u", metavar="USER[:GROUP]", help="Who runs it (default: as the image says).")
 ]
 Policy = Annotated[
     Path | None, typer.Option(metavar="FILE", help="A SandboxPolicy in TOML: directories, commands, limits, variables.")

@@ -34,7 +34,7 @@ Most = Annotated[int, typer.Option("--max", min=1, max=100_000, help="Workers at
 Target = Annotated[str, typer.Option("--drain-target", metavar="TIME", help="What waits is to be done in this time.")]
 Cool = Annotated[str, typer.Option("--cool-down", metavar="TIME", help="Fewer workers no sooner after a change.")]
 Interval = Annotated[float, typer.Option(min=0.1, max=3600, metavar="SECONDS", help="Between two looks at the queue.")]
-Pool = Annotated[str, typer.Option(metavar="NAME", help="The pool that is scaled [default: those without a name].")]
+Pool = Annotated[str, typer.Option(metavar="NAME", help="The pool that is scaled (default: those without a name).")]
 Slots = Annotated[str, typer.Option(metavar="N|auto", help="Of each worker: told to local ones, assumed of others.")]
 Patience = Annotated[str, typer.Option("--command-timeout", metavar="TIME", help="What the command may take.")]
 Passed = Annotated[list[str] | None, typer.Option("--pass", metavar="VARIABLE", help="Secret it may see; repeatable.")]

@@ -23,18 +23,18 @@ _TIMES = ["%Y-%m-%dT%H:%M:%S%z", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M%z", "%Y-%m
 Name = Annotated[str, typer.Argument(metavar="NAME", help="A schedule's name, or its id.")]
 Tasks = Annotated[list[str], typer.Argument(help="Task folders, or folders of them.")]
 CronText = Annotated[str | None, typer.Option("--cron", metavar="EXPR", help="Five fields, as '0 2 * * 1-5'.")]
-Zone = Annotated[str | None, typer.Option(metavar="ZONE", help="Time zone of --cron, as Europe/Berlin [default: UTC].")]
+Zone = Annotated[str | None, typer.Option(metavar="ZONE", help="Time zone of --cron, as Europe/Berlin (default: UTC).")]
 At = Annotated[datetime | None, typer.Option(
     "--at", metavar="ISO", formats=_TIMES, help="Once, at this time; local unless it says otherwise.")]
 Glob = Annotated[str | None, typer.Option(
     "--files", metavar="GLOB", help="When files come or change: a folder, or 'folder/**/*.json'.")]
 Settle = Annotated[float | None, typer.Option(
-    min=0, metavar="SECONDS", help="With --files: they fire when they were still for so long [default: 2].")]
+    min=0, metavar="SECONDS", help="With --files: they fire when they were still for so long (default: 2).")]
 Existing = Annotated[bool, typer.Option("--existing", help="Files that are there already fire, too.")]
 MissedRule = Annotated[Missed, typer.Option(help="Times at which no worker was there: none fires, the latest, or all.")]
 OverlapRule = Annotated[Overlap | None, typer.Option(
-    help="While an earlier run is not over: fire all the same, not at all, or after it [default: skip; queue with "
-         "--files].")]
+    help="While an earlier run is not over: fire all the same, not at all, or after it (default: skip; queue with "
+         "--files).")]
 Jitter = Annotated[float, typer.Option(min=0, metavar="SECONDS", help="Fire up to so much later, by chance.")]
 Grace = Annotated[float, typer.Option(min=1, metavar="SECONDS", help="A time not fired for so long was missed.")]
 Failures = Annotated[int, typer.Option("--max-failures", min=1, help="Failures in a row that pause the schedule.")]

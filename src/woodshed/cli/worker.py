@@ -23,7 +23,7 @@ from woodshed.store.queue import Lane
 
 Slots = Annotated[str, typer.Option(metavar="N|auto", help="Attempts at a time; auto: as many as the machine carries.")]
 UntilEmpty = Annotated[bool, typer.Option("--until-empty", help="End when no run has anything left to do.")]
-Pool = Annotated[str, typer.Option(metavar="NAME", help="Take runs of this pool alone [default: those without one].")]
+Pool = Annotated[str, typer.Option(metavar="NAME", help="Take runs of this pool alone (default: those without one).")]
 LaneOf = Annotated[Lane, typer.Option(help="quarantine: only what may have killed its workers, one at a time.")]
 
 
