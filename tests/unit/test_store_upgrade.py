@@ -66,8 +66,9 @@ def test_what_an_older_version_recorded_goes_on(url: str, tmp_path: Path) -> Non
     filled(url, "0004")
     for _ in range(2):
         Store(url, tmp_path).close()
-    with Store(url, tmp_path) as store, store._engine.connect() as connection:
-        assert connection.execute(sa.text("SELECT version_num FROM alembic_version")).scalars().all() == [HEAD]
+    with Store(url, tmp_path) as store:
+        with store._engine.connect() as connection:
+            assert connection.execute(sa.text("SELECT version_num FROM alembic_version")).scalars().all() == [HEAD]
         run = store.run("r-old")
         assert run.state is RunState.RUNNING
         assert run.spec.deadlines == Deadlines()
