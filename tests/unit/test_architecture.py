@@ -30,7 +30,7 @@ THIRD_PARTY_HOMES = {
     "cryptography": {"sandbox"},
     "dbos": {"engine"},
     "gguf": {"gateway"},
-    "pyarrow": {"tasks"},
+    "pyarrow": {"tasks", "trainers"},
     "rich": {"cli"},
     "sqlalchemy": {"store", "engine"},
     "typer": {"cli"},

@@ -1,4 +1,4 @@
-"""``woodshed export``: a run's attempts in others' formats."""
+"""``woodshed export``: runs' attempts in others' formats."""
 
 from __future__ import annotations
 
@@ -7,22 +7,69 @@ from typing import Annotated
 
 import typer
 
-from woodshed.cli.output import Json, emit_json, out, plain
+from woodshed.cli.measures import bar
+from woodshed.cli.output import Json, emit_json, out, percent, plain, table
+from woodshed.errors import UsageError
+from woodshed.model import Run
 from woodshed.services import exporting
-from woodshed.services.home import opened
+from woodshed.services.home import Home, opened
 
 
 def export(
-    run: Annotated[str, typer.Argument(help="A run's id, or 'last'.")],
-    out_folder: Annotated[Path, typer.Option("--out", help="Folder for the files; one a trajectory.")],
-    format_: Annotated[str, typer.Option("--format", help="atif")] = "atif",
+    run: Annotated[list[str], typer.Argument(metavar="RUN…", help="Ids of runs, or 'last'.")],
+    out_folder: Annotated[Path, typer.Option("--out", help="Folder for the files.")],
+    format_: Annotated[str, typer.Option("--format", help="atif | sft | preference | grpo")] = "atif",
+    files: Annotated[str, typer.Option(help="Of a data set: jsonl | parquet")] = "jsonl",
+    rules: Annotated[Path | None, typer.Option(metavar="FILE", help="What deserves to be learnt from (TOML).")] = None,
+    without: Annotated[Path | None, typer.Option(
+        metavar="FILE", help="Tasks to leave out: an id, pattern or digest a line.")] = None,
+    benchmark: Annotated[Path | None, typer.Option(
+        metavar="FILE", help="Leave out tasks that resemble an item of it (JSONL, or one a line).")] = None,
+    near: Annotated[float, typer.Option(min=0.01, max=1.0, help="Share of n-grams that counts as resembling.")] = 0.5,
+    vocabulary: Annotated[int | None, typer.Option(min=1, help="Ids that the model has; others are a flaw.")] = None,
     json: Json = False,
 ) -> None:
-    """Write every finished attempt as an ATIF 1.8 trajectory."""
+    """Write finished attempts as trajectories, or as a data set to learn from, with its card."""
+    if format_ not in exporting.FORMATS:
+        raise UsageError(f"unknown format '{format_}'", field="--format",
+                         remedy=f"Known: {', '.join(exporting.FORMATS)}.")
+    if files not in ("jsonl", "parquet"):
+        raise UsageError(f"unknown kind '{files}'", field="--files", remedy="Known: jsonl, parquet.")
     with opened() as home:
-        chosen = home.store.run(run)
-        files = exporting.export(home, chosen, format_, out_folder)
+        runs = [home.store.run(name) for name in run]
+        if format_ == "atif":
+            _trajectories(home, runs, out_folder, json)
+            return
+        order = exporting.Order(
+            form=format_, out=out_folder, files=files,  # type: ignore[arg-type]  # both were looked at above
+            rules=exporting.load_rules(rules),
+            without=exporting.load_list(without) if without else (), benchmark=benchmark, near=near,
+            vocabulary=vocabulary)
+        with bar() as told:
+            made = exporting.dataset(home, runs, order, told)
     if json:
-        emit_json({"run": chosen.id, "format": format_, "files": [str(file) for file in files]})
+        emit_json({"runs": [one.id for one in runs], "format": format_, "files": [str(file) for file in made.files],
+                   "card": made.card})
     else:
-        out.print(f"{len(files)} trajectories in {plain(str(out_folder))}")
+        _show(made, out_folder)
+
+
+def _trajectories(home: Home, runs: list[Run], folder: Path, json: bool) -> None:
+    files = [file for one in runs for file in exporting.export(home, one, "atif", folder)]
+    if json:
+        emit_json({"run": runs[0].id, "runs": [one.id for one in runs], "format": "atif",
+                   "files": [str(file) for file in files]})
+    else:
+        out.print(f"{len(files)} trajectories in {plain(str(folder))}")
+
+
+def _show(made: exporting.Exported, folder: Path) -> None:
+    card = made.card
+    attempts = card["attempts"]
+    out.print(f"{card['rows']} rows in {plain(str(folder))}, of {attempts['finished']} attempts "
+              f"({percent(card['valid_rate'])} valid)")
+    left = [*card["dropped"].items(), *((f"task {name}: {why}", 1) for name, why in card["dropped_tasks"].items()),
+            *((f"untrainable: {why}", count) for why, count in card.get("tokens", {}).get("untrainable", {}).items()),
+            *((f"masked: {kind}", count) for kind, count in card["secrets_masked"].items())]
+    if left:
+        table(("left out, or changed", "#times"), [(why, str(count)) for why, count in left])

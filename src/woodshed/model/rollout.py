@@ -28,7 +28,8 @@ class CallRecord(Record):
 
     ``loss_mask`` is by the ids of the completion: 1 where one was sampled by the model and may be learnt from.
     ``asked`` is what a program of others asked of the sampler, ``sampling`` what was sent. ``flaws`` say why the call
-    cannot be trained on; what it did tell is kept beside them.
+    cannot be trained on; what it did tell is kept beside them. An ``inherited`` call is another attempt's, from which
+    this one went on: its ids are context here.
     """
 
     rollout: str
@@ -48,6 +49,7 @@ class CallRecord(Record):
     messages: tuple[dict[str, Any], ...] = ()
     tools: tuple[dict[str, Any], ...] = ()
     answer: dict[str, Any] = {}
+    inherited: bool = False
     capture_level: CaptureLevel
     flaws: tuple[str, ...] = ()
 

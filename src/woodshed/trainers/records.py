@@ -95,15 +95,15 @@ class _Reader:
         tokens, wrong = self._tokens(call, data)
         if asked["gap"]:
             wrong = (*wrong, "the messages before it are missing")
-        level = _level(tokens)
+        level, theirs = _level(tokens), bool(data.get("inherited"))
         return CallRecord(
             rollout=f"{event.attempt}-{event.execution}", attempt=event.attempt, execution=event.execution, call=call,
             parent=data.get("parent"), model=str(asked["data"].get("model", "")), policy_version=tokens.policy_version,
             prompt_token_ids=tokens.prompt, completion_token_ids=tokens.completion, logprobs=_finite(tokens.logprobs),
-            loss_mask=None if tokens.completion is None else (1,) * len(tokens.completion),
+            loss_mask=None if tokens.completion is None else (int(not theirs),) * len(tokens.completion),
             finish_reason=str(data.get("finish_reason") or "stop"), asked=asked["data"].get("asked") or {},
             sampling=asked["data"].get("sampling") or {}, messages=asked["messages"], tools=asked["tools"],
-            answer=_answer(data), capture_level=level, flaws=wrong,
+            answer=_answer(data), inherited=theirs, capture_level=level, flaws=wrong,
         )
 
     def _tokens(self, call: str, data: Mapping[str, Any]) -> tuple[Tokens, tuple[str, ...]]:

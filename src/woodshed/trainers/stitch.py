@@ -67,7 +67,8 @@ class _Row:
         self.ids += [*context, *completion]
         self.mask += [0] * len(context) + list(call.loss_mask or [1] * len(completion))
         if self.logprobs is not None and call.logprobs is not None:
-            self.logprobs += [0.0] * len(context) + list(call.logprobs)
+            own = [0.0] * len(completion) if call.inherited else list(call.logprobs)
+            self.logprobs += [0.0] * len(context) + own
         else:
             self.logprobs = None
         self.packed += _pack((*context, *completion))
