@@ -47,7 +47,7 @@ RunDeadline = Annotated[str | None, typer.Option(
     metavar="TIME", help="Then nothing more begins and what runs is cut off; it can be resumed.")]
 Strict = Annotated[bool, typer.Option("--strict", help="Refuse tasks without a current calibration, or in quarantine.")]
 Quarantined = Annotated[bool, typer.Option("--quarantined", help="Run tasks in quarantine, too.")]
-Dialect = Annotated[str, typer.Option(help="auto, tools, text, or a family of models: how tool calls are written.")]
+Dialect = Annotated[str, typer.Option(help="How calls are written: auto, tools, strict, text, or a family of models.")]
 Tools = Annotated[str, typer.Option(
     metavar="NAMES", help="Tools of loop, by commas: default, session, jobs, plan, delegate, or single ones.")]
 Detach = Annotated[bool, typer.Option("--detach", help="Leave it to workers ('woodshed worker'); starts nothing here.")]

@@ -62,7 +62,8 @@ def message_json(message: Message) -> dict[str, Any]:
 def tool_json(tool: ToolSpec) -> dict[str, Any]:
     """One tool on offer."""
     return {"type": "function", "function": {"name": tool.name, "description": tool.description,
-                                             "parameters": dict(tool.parameters)}}
+                                             "parameters": dict(tool.parameters),
+                                             **({"strict": True} if tool.strict else {})}}
 
 
 def answer(payload: bytes, seconds: float) -> ModelResponse:

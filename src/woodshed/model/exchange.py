@@ -11,11 +11,12 @@ from woodshed.model.trajectory import Message, ToolCall
 
 @dataclass(frozen=True, slots=True)
 class ToolSpec:
-    """A tool as the model sees it. ``parameters`` is a JSON schema of type object."""
+    """A tool as the model sees it. ``parameters`` is a JSON schema of an object; ``strict`` binds the server to it."""
 
     name: str
     description: str
     parameters: Mapping[str, Any]
+    strict: bool = False
 
 
 @dataclass(frozen=True, slots=True)

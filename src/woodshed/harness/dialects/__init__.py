@@ -8,11 +8,12 @@ from woodshed.harness.dialects.families import FAMILIES
 from woodshed.harness.dialects.family import InFamily
 from woodshed.harness.dialects.native import Auto, Tools
 from woodshed.harness.dialects.reading import Dialect, Reading
+from woodshed.harness.dialects.strict import Strict
 from woodshed.harness.dialects.text import Text
 
 __all__ = ["FAMILIES", "NAMES", "Dialect", "Reading", "named"]
 
-NAMES: tuple[str, ...] = ("auto", "tools", "text", *FAMILIES)
+NAMES: tuple[str, ...] = ("auto", "tools", "strict", "text", *FAMILIES)
 
 
 def named(name: str, model: str = "") -> Dialect:
@@ -21,7 +22,7 @@ def named(name: str, model: str = "") -> Dialect:
         return Auto(family_of(model))
     if name in FAMILIES:
         return InFamily(FAMILIES[name])
-    for dialect in (Tools(), Text()):
+    for dialect in (Tools(), Strict(family_of(model)), Text()):
         if dialect.name == name:
             return dialect
     raise UsageError(f"unknown dialect '{name}'", field="dialect", remedy=f"Known: {', '.join(NAMES)}.")
