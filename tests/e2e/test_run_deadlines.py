@@ -129,9 +129,3 @@ def test_what_is_no_deadline_is_refused_by_name(stage: str | None, run: str | No
     """The message names the option and the remedy."""
     with pytest.raises(UsageError, match=r"--(run-)?deadline: .*Say "):
         declared.deadlines([stage] if stage else [], run)
-
-
-@pytest.mark.parametrize(("text", "seconds"), [("90", 90), ("1.5s", 1.5), ("10m", 600), ("2h", 7200), ("1d", 86400)])
-def test_durations_are_read_as_people_write_them(text: str, seconds: float) -> None:
-    """Seconds, minutes, hours and days; a bare number is seconds."""
-    assert declared.seconds(text, "--x") == seconds

@@ -17,7 +17,7 @@ from woodshed.errors import UsageError
 from woodshed.model import Agent, AgentLimits, Durability, Run, RunSpec, Sampling, SandboxPolicy, Task
 from woodshed.sandbox.native.places import sweep
 from woodshed.services import agents as agent_service
-from woodshed.services import boxes, declared, lasting, report, rulesets, runs, shared
+from woodshed.services import boxes, declared, durations, lasting, report, rulesets, runs, shared
 from woodshed.services.home import Home, opened
 
 Tasks = Annotated[list[str] | None, typer.Argument(help="Task folders, or folders of them.", show_default=False)]
@@ -108,7 +108,7 @@ def run(
         raise UsageError("--resume works here and now", remedy="Leave --detach out, or say: woodshed runs open RUN")
     with opened() as home:
         if resume is not None:
-            run_s = declared.seconds(run_deadline, "--run-deadline") if run_deadline else None
+            run_s = durations.seconds(run_deadline, "--run-deadline") if run_deadline else None
             _finish(home, lambda p: runs.resume(home, resume, p, concurrency=concurrency, run_s=run_s,
                                                  sweep=partial(sweep, home.path)), json)
             return

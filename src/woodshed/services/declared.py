@@ -1,8 +1,7 @@
-"""What a user declared beside a command: TOML files of policies, reward rules and retry rules, and durations."""
+"""What a user declared beside a command: TOML files of policies, reward rules and retry rules, and deadlines."""
 
 from __future__ import annotations
 
-import re
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,10 +10,9 @@ from typing import Any
 from woodshed.errors import UsageError
 from woodshed.model import Deadlines
 from woodshed.model.retry import RetryRules
+from woodshed.services.durations import seconds
 
 MAX_BYTES = 1_000_000
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h|d)?")
-_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 
 
 def read_toml(file: Path, page: str) -> dict[str, Any]:
@@ -42,14 +40,6 @@ def load_retry(file: Path) -> RetryRules:
     if tables.get("breaker") is False:
         tables["breaker"] = None
     return RetryRules.parse(tables, file=file)
-
-
-def seconds(text: str, field: str) -> float:
-    """A duration as people write it: ``90``, ``90s``, ``10m``, ``2h``, ``1.5d``. Raises UsageError."""
-    found = _DURATION.fullmatch(text.strip())
-    if found is None or not float(found[1]):
-        raise UsageError(f"'{text}' is no duration", field=field, remedy="Say seconds, or 90s, 10m, 2h, 1d.")
-    return float(found[1]) * _SECONDS[found[2] or "s"]
 
 
 def deadlines(stages: Sequence[str], run: str | None) -> Deadlines:

@@ -14,7 +14,7 @@ def seconds(text: str, field: str) -> float:
     """The seconds that ``text`` says. Raises UsageError naming ``field``, for zero too."""
     found = _FORM.fullmatch(text.strip())
     if found is None or not float(found[1]):
-        raise UsageError(f"{text!r} is no span of time", field=field, remedy="Say 90s, 10m, 1.5h or 2d.")
+        raise UsageError(f"{text!r} is no span of time", field=field, remedy="Say seconds, or 90s, 10m, 1.5h, 2d.")
     return float(found[1]) * _UNITS[found[2]]
 
 
