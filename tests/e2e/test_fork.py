@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kit import EXAMPLES, leftovers
+from kit import EXAMPLES, leftovers, woodshed
 from turnwise import Turnwise, serving
 from woodshed.errors import UsageError
 from woodshed.measure.trajectory import from_events
-from woodshed.model import Agent, AgentLimits, Attempt, ChangeSet, EventKind, ModelSpec, Valid
+from woodshed.model import (
+    Agent,
+    AgentLimits,
+    Attempt,
+    ChangeSet,
+    CheckpointRule,
+    Durability,
+    EventKind,
+    ModelSpec,
+    Valid,
+)
 from woodshed.model.fork import ForkSpec
 from woodshed.services import forking, report, runs
 from woodshed.services.history import history
@@ -182,3 +194,58 @@ async def test_who_cannot_go_on_is_refused_by_name(home: Home) -> None:
         [branch] = await forked(home, parent, 1, NOBODY_ELSE)
         with pytest.raises(UsageError, match="goes on from another attempt itself"):
             planned(0, of=branch)
+
+
+async def test_a_fork_that_was_interrupted_goes_on_from_the_same_state(home: Home) -> None:
+    """Another process makes the state again; every branch has its result, from the step on."""
+    with serving(Turnwise(3, command)) as script:
+        parent = await attempted(home, script)
+        fork = ForkSpec(attempt=parent.id, execution=1, step=2)
+        spec, tasks = forking.plan(home, fork, (), attempts=2, concurrency=1)
+        silent = Turnwise(3, command, silent=frozenset({3}))
+        with serving(silent) as other:
+            agent = spec.agents[0].model_copy(update={"model": ModelSpec(name="turnwise", base_url=other.url)})
+            spec = spec.model_copy(update={"agents": (agent,)})
+            running = asyncio.create_task(forking.start(home, spec, tasks, ignore))
+            while not other.asked[3]:  # noqa: ASYNC110 (another thread counts)
+                await asyncio.sleep(0.01)
+            running.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await running
+            other.close()
+            run = await runs.resume(home, "last", ignore)
+    for branch in home.store.attempts(run.id):
+        assert branch.outcome is not None
+        assert branch.outcome.usage.turns == 2
+        assert files(home, branch) == files(home, parent)
+    assert leftovers(home.path) == []
+
+
+async def test_a_fine_attempt_is_forked_from_its_checkpoint(home: Home) -> None:
+    """Calls before it are not made again, those after it are; the state is the same as any other way."""
+    with serving(Turnwise(4, lambda turn: command(turn) if turn > 2 else f"echo $RANDOM >>log; echo {turn}")) as script:
+        fine = looped(script).model_copy(update={"durability": Durability.FINE, "checkpoint": CheckpointRule(turns=2)})
+        spec, tasks = runs.plan([TASK], [fine], attempts=1, concurrency=1, seed=0, engine="native")
+        [parent] = home.store.attempts((await runs.start(home, spec, tasks, ignore)).id)
+        [branch] = await forked(home, parent, 3)
+    assert files(home, branch) == files(home, parent)
+    assert report.trace(home, branch.id)["turns"] == 2
+
+
+@pytest.mark.slow
+async def test_forks_and_steps_on_the_command_line(home: Home) -> None:
+    """trace numbers the steps, fork takes such a number, and the closing words say whose branches they are."""
+    with serving(Turnwise(2, command)) as script:
+        parent = await attempted(home, script)
+        shown = woodshed("trace", parent.id, home=home.path)
+        assert "agent (step 2)" in shown.stdout
+        done = woodshed("fork", parent.id, "--step", "1", "-n", "2", "--say", "Go on.", "--json", home=home.path)
+        assert done.returncode == 0, done.stderr
+        told = json.loads(done.stdout.strip().splitlines()[-1])
+        assert told["fork"]["step"] == 1
+        assert told["agents"][0]["attempts"] == 2
+        shown = woodshed("trace", f"{told['run']}.1", home=home.path)
+        assert "agent (step 1, inherited)" in shown.stdout
+        refused = woodshed("fork", parent.id, "--step", "9", home=home.path)
+        assert refused.returncode == 2
+        assert "has 3 steps" in refused.stderr

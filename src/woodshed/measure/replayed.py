@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,12 +56,12 @@ def calls(events: Sequence[Event]) -> dict[Key, Done]:
     return found
 
 
-def compared(then: Sequence[Event], now: Sequence[Event], *, held: int = 0) -> Compared:
-    """The calls of both, in the order of ``then``; the first ``held`` were not made again, and are left out."""
+def compared(then: Sequence[Event], now: Sequence[Event], *, held: Collection[str] = ()) -> Compared:
+    """The calls of both, in the order of ``then``; those ``held`` (ids) were not made again, and are left out."""
     before, after = calls(then), calls(now)
     same, alike, diverged = 0, 0, list[Divergence]()
-    for number, (key, old) in enumerate(before.items()):
-        if number < held or old.seen is None or old.seen.get("interrupted"):
+    for key, old in before.items():
+        if key[0] in held or old.seen is None or old.seen.get("interrupted"):
             after.pop(key, None)
             continue
         new = after.pop(key, None)

@@ -144,7 +144,7 @@ class Ground:
             deadline_s=agent.wall_within(task.agent_timeout_s, task.environment.limits))
         harness = plugins.harness(agent.harness)
         await Rehearsal(harness, past_, held=held, bounded=True).act(acting)
-        self.compared = compared(self.of.events, now_done, held=held)
+        self.compared = compared(self.of.events, now_done, held=[call.call for call in past_.calls[:held]])
         if self.compared.diverged and not self.spec.diverged:
             named = ", ".join(f"{one.call} ({one.name}: {one.what})" for one in self.compared.diverged[:_NAMED])
             raise UsageError(f"the state after step {self.spec.step} of {self.spec.attempt} did not come about again: "

@@ -99,7 +99,7 @@ def recorded(
     for run in runs:
         if found.executions >= most:
             break
-        if run.spec.check is None:
+        if run.spec.check is None and run.spec.fork is None:  # a branch does a part of the work alone
             _add(home, run, digests, {agent.name: agent for agent in agents}, found)
     return found
 

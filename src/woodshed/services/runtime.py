@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Self
 
 from woodshed import plugins
 from woodshed.attempt import Parts, judge_end_state, run_attempt
-from woodshed.errors import Cause, UsageError
+from woodshed.errors import Cause, UsageError, WoodshedError
 from woodshed.harness.resume import Fine
 from woodshed.interfaces import Emit, Harness, ModelClient, SandboxEngine, Verifier
 from woodshed.measure.resume import past
@@ -140,6 +140,8 @@ class Runtime:
             grader = self._grading.grader(task, log.emit, execution=log.execution, earlier=earlier)
         emit, harness = grader.emit if grader else log.emit, self._harnesses[agent.name]
         if self._ground is not None:
+            with suppress(WoodshedError):  # what it is shows where the sandbox is opened
+                await self._ground.ready()
             harness = self._ground.continued(agent, harness, emit)
         parts = Parts(
             engine=self._engine,
