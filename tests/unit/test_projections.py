@@ -16,7 +16,8 @@ from woodshed.trainers.stitch import stitch
 def call(number: int, prompt: tuple[int, ...], completion: tuple[int, ...], **more: Any) -> CallRecord:
     given: dict[str, Any] = {
         "rollout": "a-1", "attempt": "a", "execution": 1, "call": f"m{number:05d}", "model": "m",
-        "policy_version": "v2", "prompt_token_ids": prompt, "completion_token_ids": completion, "logprobs": (-0.5,) * len(completion),
+        "policy_version": "v2", "prompt_token_ids": prompt, "completion_token_ids": completion,
+        "logprobs": (-0.5,) * len(completion),
         "loss_mask": (1,) * len(completion), "finish_reason": "stop", "capture_level": CaptureLevel.LOGPROBS,
         "messages": ({"role": "user", "content": "hi"},), "answer": {"role": "assistant", "content": "yo"}}
     return CallRecord(**{**given, **more})

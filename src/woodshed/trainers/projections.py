@@ -1,8 +1,9 @@
 """Rollouts in the words of each trainer. Pure; none of them is imported, and none of what they need is made up.
 
 Field names as of November 2026: TRL 1.16 (``rollout_func``), verl 0.9 (``AgentLoopOutput``), SkyRL (step-wise
-``GeneratorOutput``), prime-rl (flat samples), NeMo Gym 0.7 (output items), OpenEnv 0.10 (``TrainingTrace`` 1). A rollout
-without a reward, or one that is not trainable, is refused where a trainer has no word for that: it would be taken for a 0.
+``GeneratorOutput``), prime-rl (flat samples), NeMo Gym 0.7 (output items), OpenEnv 0.10 (``TrainingTrace`` 1).
+A rollout without a reward, or one that is not trainable, is refused where a trainer has no word for that: it would be
+taken for a 0.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def learnable(rollout: Rollout) -> float:
 
 
 def trl(rollouts: Sequence[Rollout]) -> dict[str, list[Any]]:
-    """What ``rollout_func`` gives: a row each, ``env_mask`` 1 where the model spoke. ``reward`` is for a reward function.
+    """What ``rollout_func`` gives: a row each, ``env_mask`` 1 where the model spoke; ``reward`` for reward functions.
 
     A rollout of several rows gives several, all with its reward. Raises ValueError where one has no logprobs.
     """

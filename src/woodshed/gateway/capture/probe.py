@@ -1,0 +1,62 @@
+"""Probing: what an endpoint really tells of tokens, found out by one short question before anything relies on it.
+
+Pure but for the two ways to ask that it is given. How a call then asks, and reads its answer, is :class:`Capturing`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from woodshed.gateway.capture import SERVERS, kind, level
+from woodshed.gateway.capture.server import Server, part
+from woodshed.model.rollout import CaptureLevel
+from woodshed.model.tokens import Tokens, flaws
+
+Ask = Callable[[str, Mapping[str, Any] | None], Awaitable[Any]]
+"""Asks the server for a path from its root, by POST of a body or, without one, by GET; the parsed JSON of its answer.
+
+Raises whatever a failed call raises.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Capturing:
+    """How one endpoint is asked for tokens. ``found`` is what it told when it was probed."""
+
+    name: str
+    server: Server
+    found: CaptureLevel
+
+    def body(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """The request's body, with what this server needs to be asked. What the caller asked itself is kept."""
+        return {**self.server.fields, **body}
+
+    async def read(self, answer: Mapping[str, Any], ask: Ask) -> Tokens:
+        """What an answer tells; the prompt's ids by a further question, where the server tells its text alone."""
+        tokens = self.server.read(answer)
+        if tokens.prompt is None and tokens.prompt_text is not None and self.server.tokenize and self.server.tokenized:
+            path, body = self.server.tokenize(tokens.prompt_text)
+            tokens = replace(tokens, prompt=self.server.tokenized(await ask(path, body)))
+        return tokens
+
+
+async def probe(ask: Ask, model: str, *, server: str | None = None) -> Capturing:
+    """How the endpoint is to be asked, by a question of a single token. ``server`` is its name, where it is known.
+
+    A server that tells less than its kind is said to (an older version, a flag that is missing) has the level of what
+    it told. Counts of its own that disagree with its ids make it text. Raises whatever ``ask`` raises.
+    """
+    name = server or kind(await ask("/v1/models", None))
+    found = Capturing(name, SERVERS[name], CaptureLevel.TEXT)
+    question = {"model": model, "messages": [{"role": "user", "content": "Say A."}], "max_tokens": 1, "temperature": 0,
+                "stream": False}
+    answer = await ask("/v1/chat/completions", found.body(question))
+    if not isinstance(answer, Mapping):
+        return found
+    tokens = await found.read(answer, ask)
+    counts = {name: part(answer, "usage", name) for name in ("prompt_tokens", "completion_tokens")}
+    if flaws(tokens, **{name: count for name, count in counts.items() if isinstance(count, int)}):
+        return found
+    return replace(found, found=level(tokens))
