@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import time
 from collections.abc import Callable, Sequence
@@ -163,10 +164,14 @@ ADVERSARIES = ("{x}", "{o}" * 2 + "{x}", "{o}{{", "{x}{o}", "<think></think>", "
 def seconds(work: Callable[[], object]) -> float:
     """CPU time of the fastest of three tries: what others do on the machine is no part of it."""
     found = []
-    for _ in range(3):
-        started = time.process_time()
-        work()
-        found.append(time.process_time() - started)
+    gc.disable()  # it looks at all objects of the process again and again, where many are made
+    try:
+        for _ in range(3):
+            started = time.process_time()
+            work()
+            found.append(time.process_time() - started)
+    finally:
+        gc.enable()
     return min(found)
 
 

@@ -16,7 +16,7 @@ from urllib.request import getproxies, proxy_bypass
 import aiohttp
 
 from woodshed.errors import HarnessFault, ModelFault, ModelRateLimited, ModelRefused, ModelUnreachable, WoodshedError
-from woodshed.gateway import wire
+from woodshed.gateway import responses, wire
 from woodshed.gateway.failure import failure, unparsed
 from woodshed.interfaces import Interceptor, ModelRequest, ModelResponse
 from woodshed.model import ModelSpec
@@ -145,12 +145,14 @@ async def _persist(
 async def _send(request: ModelRequest, spec: ModelSpec, road: Road, seed: int) -> ModelResponse:
     """One try. The key is read now, and stands in no message."""
     started, key = time.perf_counter(), _key(spec)
-    url = spec.base_url.rstrip("/") + "/chat/completions"
+    url, body, read = spec.base_url.rstrip("/") + "/chat/completions", wire.body, wire.answer
+    if responses.meant(spec):
+        url, body, read = spec.base_url.rstrip("/"), responses.body, responses.answer
     headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
     if key is not None:
         headers["Authorization"] = f"Bearer {key}"
     try:
-        payload = json.dumps(wire.body(request, spec, seed), ensure_ascii=False, allow_nan=False).encode("utf-8")
+        payload = json.dumps(body(request, spec, seed), ensure_ascii=False, allow_nan=False).encode("utf-8")
         async with road.session.post(
             url, data=payload, headers=headers, allow_redirects=False, proxy=_proxy(url),
             timeout=aiohttp.ClientTimeout(total=spec.timeout_s),
@@ -171,7 +173,7 @@ async def _send(request: ModelRequest, spec: ModelSpec, road: Road, seed: int) -
     except (aiohttp.ClientError, OSError) as error:
         raise ModelUnreachable(f"{spec.name} at {spec.base_url}: {type(error).__name__}: {error}. "
                                "Is the server running, and is base_url right?") from None
-    return wire.answer(content, time.perf_counter() - started)
+    return read(content, time.perf_counter() - started)
 
 
 async def _bounded(answer: aiohttp.ClientResponse) -> bytes:

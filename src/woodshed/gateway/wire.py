@@ -86,8 +86,8 @@ def answer(payload: bytes, seconds: float) -> ModelResponse:
         content=_text(message.get("content")),
         tool_calls=_calls(message.get("tool_calls")),
         finish_reason=str(choice.get("finish_reason") or "stop"),
-        prompt_tokens=_count(usage.get("prompt_tokens")),
-        completion_tokens=_count(usage.get("completion_tokens")),
+        prompt_tokens=count(usage.get("prompt_tokens")),
+        completion_tokens=count(usage.get("completion_tokens")),
         seconds=seconds,
     )
 
@@ -133,5 +133,6 @@ def _call(index: int, call: Any) -> ToolCall:
     return written_call(str(call.get("id") or f"call_{index}"), printable(name) if isinstance(name, str) else "", text)
 
 
-def _count(value: Any) -> int:
+def count(value: Any) -> int:
+    """``value`` where it is one; else 0."""
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else 0

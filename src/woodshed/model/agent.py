@@ -25,7 +25,7 @@ class ModelSpec(Record):
     """An endpoint and its sampling. ``key_variable`` names the environment variable; the key itself is never stored."""
 
     name: str
-    base_url: str = Field(description="ends before /chat/completions, e.g. http://127.0.0.1:8000/v1")
+    base_url: str = Field(description="ends before /chat/completions, or in /responses: the shape")
     key_variable: str | None = None
     sampling: Sampling = Sampling()
     context_tokens: int | None = Field(default=None, gt=0)

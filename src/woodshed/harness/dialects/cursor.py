@@ -74,7 +74,10 @@ class Cursor:
         return self.text[start:self.at]
 
     def json(self) -> Any:
-        """The JSON value here, with the cursor past it. Raises Wrong, without a move, where there is none."""
+        """The JSON value here, with the cursor past it. Raises Wrong, without a move, where there is none.
+
+        Only where there is one: to fail, the library counts the lines from the start of the text.
+        """
         try:
             value, end = _JSON.raw_decode(self.text, self.blank().at)
             storable(value)
@@ -85,14 +88,11 @@ class Cursor:
 
     def arguments(self, name: str, *ends: str) -> ToolCall:
         """The call of ``name`` with the JSON object here; where that is none, its text reaches to one of ``ends``."""
-        start = self.blank().at
-        try:
-            value = self.json()
-            if isinstance(value, dict):
-                return ToolCall(id="", name=printable(name), arguments=value)
-            self.at = start
-        except Wrong:
-            pass
+        if self.blank().sees("{"):
+            try:
+                return ToolCall(id="", name=printable(name), arguments=self.json())
+            except Wrong:
+                pass
         written = self.to(*ends).rstrip()
         if not written and self.over:
             return ToolCall(id="", name=printable(name), raw="", error="missing: the answer ends before them")
@@ -105,8 +105,10 @@ class Cursor:
         """
         start = self.blank().at
         try:
-            value = self.json()
+            value = self.json() if self.sees("{") else None
         except Wrong:
+            value = None
+        if value is None:
             written = self.to(*ends).rstrip()
             value, error = read_object(written)
             if value is None:
