@@ -122,6 +122,7 @@ def test_grpo_groups_are_whole_and_invalid_ones_move_nothing(home: Home, tmp_pat
         (1.0, True, None, 0.5), (0.0, True, None, -0.5), (None, False, "environment", None)]
     assert {(row["group"], row["group_size"], row["group_valid"], row["baseline"]) for row in rows} == {
         ("r1/t/loop", 3, 2, 0.5)}
+    assert [row["trainable"] for row in rows] == [True, True, False]
     assert made.card["dropped"] == {"groups: not complete": 1}
     [ids] = rows[0]["rows"]
     assert sum(ids["loss_mask"]) == 8

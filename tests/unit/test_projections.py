@@ -33,6 +33,10 @@ def rollout(**more: Any) -> Rollout:
     return Rollout(**{**given, **more})
 
 
+BROKEN_BY_US: dict[str, Any] = {"reward": None, "valid": False, "cause": Cause.ENVIRONMENT, "trainable": False,
+                                "untrainable": ("it has no reward (environment)",), "rows": ()}
+
+
 def test_trl_gets_lists_of_rows() -> None:
     """Ids behind the first prompt are the completion, the tool's among them masked."""
     assert projections.trl([rollout()]) == {
@@ -72,13 +76,13 @@ def test_nemo_gets_items_and_a_mask() -> None:
         "type": "message", "role": "assistant", "id": "m00002",
         "content": [{"type": "output_text", "text": "yo", "annotations": []}],
         "prompt_token_ids": [1, 2, 3, 4], "generation_token_ids": [5], "generation_log_probs": [-0.5]}
-    broken = projections.nemo(rollout(reward=None, valid=False, cause=Cause.ENVIRONMENT), CALLS)
+    broken = projections.nemo(rollout(**BROKEN_BY_US), CALLS)
     assert (broken["mask_sample"], broken["failure_kind"]) == (True, "environment")
 
 
 def test_openenv_gets_a_turn_for_each_call() -> None:
     """The mask covers prompt and completion, and the reward stands apart."""
-    made = projections.openenv(rollout(reward=None, valid=False, cause=Cause.VERIFIER), CALLS)
+    made = projections.openenv(rollout(**BROKEN_BY_US), CALLS)
     assert (made["version"], made["reward"], len(made["turns"])) == (1, None, 3)
     assert made["turns"][1] == {
         "node_id": "m00002", "prompt_token_ids": [1, 2, 3, 4], "completion_token_ids": [5], "per_token_logps": [-0.5],
@@ -96,7 +100,7 @@ def test_openenv_gets_a_turn_for_each_call() -> None:
 def test_no_reward_is_made_up(make: Callable[[Rollout], Any]) -> None:
     """Where a trainer has no word for a missing reward or a lost call, the rollout is refused with its reason."""
     with pytest.raises(ValueError, match="no reward"):
-        make(rollout(reward=None, valid=False, cause=Cause.ENVIRONMENT))
+        make(rollout(**BROKEN_BY_US))
     with pytest.raises(ValueError, match="call m00001 is lost"):
         make(rollout(trainable=False, untrainable=("call m00001 is lost",), rows=()))
 

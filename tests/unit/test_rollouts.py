@@ -177,6 +177,7 @@ def test_an_invalid_attempt_has_no_reward_and_moves_no_baseline() -> None:
     calls = calls_of(events(story()), nothing)
     broken = rollout(attempt(Invalid(cause=Cause.ENVIRONMENT, detail="x")), calls)
     assert (broken.reward, broken.valid, broken.cause) == (None, False, Cause.ENVIRONMENT)
+    assert broken.untrainable == ("it has no reward (environment)",)
     unknown = rollout(attempt(valid(None)), calls)
     survivors = [rollout(attempt(valid(total)), calls) for total in (1.0, 0.0)]
     found = baseline([*survivors, broken, unknown])

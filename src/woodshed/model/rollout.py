@@ -111,6 +111,8 @@ class Rollout(Record):
     def _honest(self) -> Rollout:
         if not self.valid and self.reward is not None:
             raise ValueError("an invalid rollout has no reward")
+        if self.trainable and self.reward is None:
+            raise ValueError("nothing can be learnt from a rollout without a reward")
         if self.trainable == bool(self.untrainable):
             raise ValueError("a rollout that is not trainable says why, and only such a one")
         return self

@@ -105,8 +105,8 @@ def nemo(rollout: Rollout, calls: Sequence[CallRecord]) -> dict[str, Any]:
 
 def openenv(rollout: Rollout, calls: Sequence[CallRecord]) -> dict[str, Any]:
     """A ``TrainingTrace`` 1: a turn each call. Its reward stands apart, and may be None."""
-    if not rollout.trainable:
-        raise ValueError(f"{rollout.rollout} is not trainable: {'; '.join(rollout.untrainable)}")
+    if rollout.reward is not None:
+        learnable(rollout)
     return {"version": 1, "reward": rollout.reward, "turns": [{
         "node_id": call.call, "prompt_token_ids": _list(call.prompt_token_ids),
         "completion_token_ids": _list(call.completion_token_ids), "per_token_logps": _list(call.logprobs),

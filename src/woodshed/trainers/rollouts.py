@@ -26,12 +26,13 @@ def rollout(attempt: Attempt, calls: Calls, *, spoilt: Iterable[str] = ()) -> Ro
     verdict = attempt.outcome.verdict
     stitched = stitch(calls.records)
     lost = calls.lost if calls.cut is None or attempt.outcome.stop in _CUT_OFF else (*calls.lost, calls.cut)
-    reasons = (*_reasons(calls, lost, stitched), *spoilt)
-    valid = isinstance(verdict, Valid)
+    valid, reward = isinstance(verdict, Valid), verdict.total if isinstance(verdict, Valid) else None
+    unrewarded = () if reward is not None else (f"it has no reward ({verdict.cause or 'unknown'})",)
+    reasons = (*unrewarded, *_reasons(calls, lost, stitched), *spoilt)
     return Rollout(
         rollout=f"{attempt.id}-{attempt.executions}", attempt=attempt.id, execution=attempt.executions,
         task=attempt.task, agent=attempt.agent, index=attempt.index, seed=attempt.seed,
-        reward=verdict.total if isinstance(verdict, Valid) else None,
+        reward=reward,
         rewards=dict(verdict.rewards) if isinstance(verdict, Valid) else {},
         valid=valid, passed=verdict.passed if isinstance(verdict, Valid) else None, cause=verdict.cause,
         flags=verdict.flags if isinstance(verdict, Valid) else (), stop=attempt.outcome.stop.value,
