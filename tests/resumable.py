@@ -21,7 +21,7 @@ from woodshed.gateway.call import Patience
 from woodshed.gateway.client import Gateway
 from woodshed.harness.loop import Loop
 from woodshed.harness.resume import Fine, Lasting
-from woodshed.interfaces import Acting, SandboxStats
+from woodshed.interfaces import Acting, Harness, SandboxStats
 from woodshed.measure.resume import joined, past
 from woodshed.measure.trajectory import from_events
 from woodshed.model import (
@@ -86,6 +86,7 @@ class World:
     usage: Usage = field(default_factory=Usage)
     boxes: list[Box] = field(default_factory=list)
     box: type[Box] = Box
+    harness: Harness = field(default_factory=Loop)
     task_changes: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -133,7 +134,7 @@ class World:
             restored = await fine.begin(blobs, emit)
             if restored is not None:
                 box.restore(restored[0], blobs)
-            stop = await Lasting(Loop(), fine, blobs).act(acting)
+            stop = await Lasting(self.harness, fine, blobs).act(acting)
         except Crash:
             return None
         finally:

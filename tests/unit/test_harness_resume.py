@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from resumable import Box, Turn, World
 from scripted import served
 from woodshed.errors import EnvironmentFault
+from woodshed.harness.replay import Replay
 from woodshed.model import AgentLimits, CheckpointRule, EventKind, SandboxPolicy, StopReason
 from woodshed.model.network import HostRule, NetworkPolicy
 
@@ -156,6 +158,26 @@ async def test_who_leaves_makes_a_checkpoint_that_nothing_follows(tmp_path: Path
         assert await world.execute(url, None) is StopReason.FINISHED
     [live] = [data for data in world.of(EventKind.RESUME, 2) if data["state"] == "live"]
     assert (live["redone"], live["text"]) == (0, "")
+
+
+@pytest.mark.parametrize("cut", range(1, 9), ids=str)
+async def test_calls_that_no_model_asked_for_are_made_once(tmp_path: Path, cut: int) -> None:
+    """A replay that is cut off anywhere, and left once more at its next turn, writes what an undisturbed one does."""
+    calls = [{"tool_call_id": f"c{n}", "function_name": "bash", "arguments": {"command": f"echo {n} >>log"}}
+             for n in range(4)]
+    file = tmp_path / "trajectory.json"
+    file.write_text(json.dumps({"schema_version": "ATIF-v1.6", "steps": [
+        {"step_id": n, "source": "agent", "message": "", "tool_calls": [call]} for n, call in enumerate(calls, 1)]}))
+    world = World(tmp_path, [], CheckpointRule(turns=2), harness=Replay(file))
+    assert await world.execute("http://127.0.0.1:9", cut) is None
+    world.leaving = True
+    with suppress(asyncio.CancelledError):
+        await world.execute("http://127.0.0.1:9", None)
+    world.leaving = False
+    assert await world.execute("http://127.0.0.1:9", None) is StopReason.FINISHED
+    assert (world.boxes[-1].root / "workspace" / "log").read_text() == "0\n1\n2\n3\n"
+    made = [data["call"] for data in world.of(EventKind.TOOL_RESULT)]
+    assert sorted(set(made)) == made
 
 
 class Unfreezable(Box):

@@ -130,6 +130,8 @@ class Continuity:
         self._acting, self._fine, self._blobs = acting, fine, blobs
         self._emit, self._model = acting.emit, acting.model
         self._answers = len(past.answers) if past else 0
+        self._unasked = past is not None and not past.answers
+        """No model asked for its calls: the record ends with the last of them."""
         self._calls = {call.call: (number, call) for number, call in enumerate(past.calls if past else ())}
         self._said = Counter(past.said if past else ())
         self._told = past.told if past else ()
@@ -206,7 +208,7 @@ class Continuity:
         """A checkpoint where one is due; what the model must be told before the next turn."""
         self._turn += 1
         told = [text for turn, text in self._told if turn == self._turn]
-        if self._answers:
+        if self._answers or (self._unasked and self._calls):
             return told
         if not self._live:
             text = await self._go_live()
