@@ -6,10 +6,14 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kit import EXAMPLES, agent_row, run_json, woodshed
+from woodshed.cli.run import run
+from woodshed.errors import UsageError
+from woodshed.model import Durability
 
 START = EXAMPLES / "first-steps" / "write-file"
 
@@ -184,3 +188,13 @@ def test_a_reserve_that_is_no_number_is_named(home: Path) -> None:
     done = woodshed("run", START, "--agent", "nop", home=home, env={"WOODSHED_WARM_SANDBOXES": "two"})
     assert done.returncode == 2
     assert "WOODSHED_WARM_SANDBOXES" in done.stderr
+
+
+@pytest.mark.parametrize(("options", "named"), [
+    ({"tasks": ["t"], "agent": ["nop"]}, "tasks, --agent"), ({"durability": Durability.FINE}, "--durability"),
+    ({"retry": Path("retry.toml")}, "--retry"), ({"deadline": ["act=1s"]}, "--deadline"),
+], ids=["tasks", "durability", "retry", "deadline"])
+def test_a_resumed_run_is_what_it_was(options: dict[str, Any], named: str) -> None:
+    """What would seem to change a run is refused beside --resume, instead of being passed over."""
+    with pytest.raises(UsageError, match=f"takes no {named}. The run remembers them"):
+        run(resume="last", **options)

@@ -100,8 +100,9 @@ def run(
     json: Json = False,
 ) -> None:
     """Attempt tasks and judge each attempt in a fresh sandbox. Exit 0 when the run finished, whatever the pass rate."""
-    if resume is not None and (tasks or agent):
-        raise UsageError("--resume takes no tasks or agents", remedy="The run remembers them.")
+    if resume is not None:
+        _alone(tasks=tasks, agent=agent, model=model, policy=policy, rules=rules, retry=retry, checkpoint=checkpoint,
+               deadline=deadline, durability=durability is not Durability.COARSE)
     if not detach and (priority is not None or key is not None or not_before is not None or pool):
         raise UsageError("--priority, --key, --not-before and --pool are for workers", remedy="Add --detach.")
     if detach and resume is not None:
@@ -137,6 +138,14 @@ def run(
                                   not_before=not_before.astimezone(UTC) if not_before else None), json)
         else:
             _start(home, spec, found, new, json)
+
+
+def _alone(**options: object) -> None:
+    """Nothing stands beside --resume that would seem to change the run. Raises UsageError naming it."""
+    if (given := [name for name, value in options.items() if value]):
+        named = ", ".join(name if name == "tasks" else f"--{name}" for name in given)
+        raise UsageError(f"--resume goes on with the run as it was, and takes no {named}",
+                         remedy="The run remembers them; --concurrency and --run-deadline may be others.")
 
 
 def chosen(
