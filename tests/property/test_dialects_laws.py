@@ -161,12 +161,16 @@ ADVERSARIES = ("{x}", "{o}" * 2 + "{x}", "{o}{{", "{x}{o}", "<think></think>", "
                '<｜DSML｜parameter name="a">b</｜DSML｜parameter>', "a\"b'", "<", "[TOOL_CALLS]a{{", "\n[", "\n[a(")
 
 
+SAME_READER = ("deepseek-v3", "deepseek-v4", "functiongemma", "lfm2", "mistral")
+"""Families that share theirs with another one."""
+
+
 def seconds(work: Callable[[], object]) -> float:
-    """CPU time of the fastest of three tries: what others do on the machine is no part of it."""
+    """CPU time of the faster of two tries: what others do on the machine is no part of it."""
     found = []
     gc.disable()  # it looks at all objects of the process again and again, where many are made
     try:
-        for _ in range(3):
+        for _ in range(2):
             started = time.process_time()
             work()
             found.append(time.process_time() - started)
@@ -189,9 +193,9 @@ def test_reading_is_linear(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["auto", *NAMES_OF_FAMILIES])
+@pytest.mark.parametrize("name", ["auto", *(name for name in NAMES_OF_FAMILIES if name not in SAME_READER)])
 def test_a_megabyte_is_read_in_linear_time(name: str) -> None:
-    """The same with a million characters."""
+    """The same with a million characters, for every reader of its own."""
     adversaries(name, 250_000)
 
 
@@ -205,5 +209,5 @@ def adversaries(name: str, size: int) -> None:
 
     for pattern in ADVERSARIES:
         unit = pattern.format(o=family.openers[0], x=written)
-        for opened in ("", head, family.openers[0]):
+        for opened in ("", head):
             assert grows_linearly(read, unit, opened, size), (name, opened, unit)

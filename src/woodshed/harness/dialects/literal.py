@@ -181,6 +181,3 @@ def _number(text: str, cursor: Cursor) -> int | float:
             return float(text)
         except ValueError:
             raise cursor.wrong("a number cannot be read") from None
-
-
-__all__ = ["Gemma", "Python", "Wrong", "items"]
