@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from woodshed.harness.dialects.cursor import Cursor, Wrong
+from woodshed.harness.dialects.cursor import Cursor
 from woodshed.harness.dialects.shield import Shield
 
 T = TypeVar("T")
