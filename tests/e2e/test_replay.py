@@ -9,14 +9,16 @@ from typing import Any
 
 import pytest
 
+from blackbox import AGENT, answering, calling
 from kit import EXAMPLES, leftovers, woodshed
 from turnwise import Turnwise, serving
 from woodshed.measure.trajectory import from_events
-from woodshed.model import Agent, AgentLimits, ModelSpec, Run
-from woodshed.services import replaying, runs
+from woodshed.model import Agent, AgentLimits, ModelSpec, Run, Sampling
+from woodshed.services import agents, replaying, runs
 from woodshed.services.history import history
 from woodshed.services.home import Home, opened
 from woodshed.services.runs import Tally
+from woodshed.tasks import toml
 
 FIRST = EXAMPLES / "first-steps"
 
@@ -99,3 +101,20 @@ async def test_fifty_recorded_attempts_come_out_again(home: Home, tmp_path: Path
     assert sum(one["attempts"] for one in told) >= 50
     wrong = [row for one in told for row in one["replayed"] if row["verdict"] or row["invalid"]]
     assert wrong == []
+
+
+async def test_a_program_of_others_is_run_again_against_the_recorded_answers(home: Home, tmp_path: Path) -> None:
+    """It asks our gateway as it did then, acts in a sandbox of its own, and nobody else is asked."""
+    file = tmp_path / "small.toml"
+    file.write_text(toml.dumps({"name": "small", "command": ["python3", "{home}/agent.py", "{instruction_file}"],
+                                "files": {"agent.py": AGENT}, "result_code": r"^exit code: (\d+)"}))
+    write = calling("bash", command="echo 'hello world' > hello.txt; date")
+    with answering(write, {"content": "done"}) as (model, asked):
+        agents_ = agents.build([f"external:{file}"], agents.parse_model(model, sampling=Sampling()))
+        run = await ran(home, [FIRST / "write-file"], list(agents_))
+        assert len(asked) == 2
+        told = await replayed(home, run)
+        assert len(asked) == 2
+    [row] = told["replayed"]
+    assert (row["same"], row["passed_now"], row["calls"]) == (True, True, 1)
+    assert leftovers(home.path) == []

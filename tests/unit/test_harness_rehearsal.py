@@ -43,7 +43,7 @@ def answers() -> Callable[[dict[str, Any]], dict[str, Any]]:
     helper = [bash("ls > count; cat count"), said("", ("finish", {"summary": "There are 2."}))]
 
     def answer(body: dict[str, Any]) -> dict[str, Any]:
-        script = main if body["messages"][1]["content"] == "Do it." else helper
+        script: list[dict[str, Any]] = main if body["messages"][1]["content"] == "Do it." else helper
         return script[sum(message["role"] == "assistant" for message in body["messages"])]
 
     return answer
