@@ -7,6 +7,7 @@ import json
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from hashlib import sha256
@@ -42,6 +43,23 @@ with opened() as home:
     Scheduler(home, "dies", print).tick()
 """
 """A worker's look at schedules, killed just before or just after it submits the run that it wrote a firing for."""
+
+
+async def test_a_slow_look_at_schedules_keeps_no_worker_for_ever(
+    new_home: Callable[[], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker that ends when nothing is left ends, however long each of its looks takes: it waits for one, once."""
+    looks: list[None] = []
+
+    def slow(scheduler: Scheduler) -> None:
+        looks.append(None)
+        time.sleep(1.2)  # longer than from one look to the next
+
+    monkeypatch.setattr(Scheduler, "tick", slow)
+    with opened(new_home()) as home:
+        worked = await work(home, Terms(slots=1, until_empty=True), print)
+    assert worked.ended == "empty"
+    assert len(looks) == 1
 
 
 async def test_a_time_comes_and_a_worker_runs_it_to_the_end(new_home: Callable[[], Path]) -> None:

@@ -198,7 +198,7 @@ class _Worker:
         if self.reaped or self.stopped:
             self.worked.ended = "reaped" if self.reaped else "stopped"
             return not self.running
-        if self.claimed or self.child is not None or (self.looking is not None and not self.looking.done()):
+        if self.claimed or self.child is not None:
             return False
         if self.draining:
             self.worked.ended = "drained"
@@ -207,6 +207,8 @@ class _Worker:
             return True
         if not self.terms.until_empty:
             return False
+        if self.looking is not None:  # waited for, not asked: the next look begins before this is asked again
+            await asyncio.wait([self.looking])
         self.worked.ended = "empty"
         if self.terms.lane is Lane.QUARANTINE:
             return True
