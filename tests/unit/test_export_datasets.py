@@ -201,7 +201,7 @@ def test_parquet_holds_the_rows_of_jsonl(form: Any, home: Home, tmp_path: Path) 
     for row, line in zip(rows, lines, strict=True):
         assert row.keys() == line.keys()
         assert json.loads(row["tools"] or "null") == line["tools"] if "tools" in row else row["rows"] == line["rows"]
-        assert [one["content"] for one in row["prompt"]] == [one["content"] for one in line["prompt"]]
+        assert [json.loads(one) for one in row["prompt"]] == line["prompt"]
     assert f"path: data/train-*.{columns.files}" in (tmp_path / "columns" / "README.md").read_text()
 
 

@@ -1,7 +1,8 @@
 """Data files: rows become shards of JSONL or Parquet, one after the other, never all of them in memory.
 
-JSONL holds arguments of calls and schemas of tools as objects. Parquet needs one type for each column: there arguments,
-``tools`` and other open tables are JSON text. The same rows make the same bytes (Parquet: by one version of pyarrow).
+JSONL holds messages and schemas of tools as objects. Parquet needs one type for each column: there each message,
+``tools`` and other open tables are of Arrow's JSON type, which ``datasets`` 4.7 reads as objects again. The same rows
+make the same bytes (Parquet: by one version of pyarrow).
 """
 
 from __future__ import annotations
@@ -73,10 +74,8 @@ class Shards:
             self._open = parquet.ParquetWriter(path, self._schema, compression="zstd")
 
     def _flush(self) -> None:
-        import pyarrow  # type: ignore[import-untyped,unused-ignore]  # ships no types
-
         if self._batch:
-            self._open.write_table(pyarrow.Table.from_pylist(self._batch, schema=self._schema))
+            self._open.write_table(_table(self._batch, self._schema))
         self._batch, self._batch_bytes = [], 0
 
     def _end(self) -> None:
@@ -86,6 +85,25 @@ class Shards:
             self._flush()
         self._open.close()
         self._open = None
+
+
+def _table(rows: list[dict[str, Any]], wanted: Any) -> Any:
+    """The rows as an Arrow table. Text becomes JSON by its type alone: of values pyarrow makes no such columns."""
+    import pyarrow as pa  # type: ignore[import-untyped,unused-ignore]  # ships no types
+
+    columns = []
+    for column in wanted:
+        values = [row[column.name] for row in rows]
+        if column.type == pa.json_():
+            made = pa.ExtensionArray.from_storage(column.type, pa.array(values, pa.string()))
+        elif pa.types.is_list(column.type) and column.type.value_type == pa.json_():
+            listed = pa.array(values, pa.list_(pa.string()))
+            inner = pa.ExtensionArray.from_storage(pa.json_(), listed.values)
+            made = pa.ListArray.from_arrays(listed.offsets, inner)
+        else:
+            made = pa.array(values, column.type)
+        columns.append(made)
+    return pa.Table.from_arrays(columns, schema=wanted)
 
 
 def line_of(row: Mapping[str, Any]) -> bytes:
@@ -99,17 +117,11 @@ def flat(row: Mapping[str, Any]) -> dict[str, Any]:
     made = {key: _clean(value) for key, value in row.items()}
     for name in ("prompt", "completion", "chosen", "rejected"):
         if name in made:
-            made[name] = [_message(one) for one in made[name]]
+            made[name] = [_text(one) for one in made[name]]
     for name in ("tools", "rewards", "drift"):
         if made.get(name) is not None:
             made[name] = _text(made[name])
     return made
-
-
-def _message(one: Mapping[str, Any]) -> dict[str, Any]:
-    calls = [{**call, "function": {**call["function"], "arguments": _text(call["function"]["arguments"])}}
-             for call in one.get("tool_calls", ())]
-    return {**one, "tool_calls": calls or None}
 
 
 def _text(value: Any) -> str:
@@ -133,24 +145,24 @@ def schema(kind: str) -> Any:
         raise UsageError("writing Parquet needs pyarrow", field="--files",
                          remedy="pip install 'woodshed[parquet]', or use --files jsonl.") from None
     text, real, whole, flag = pa.string(), pa.float64(), pa.int64(), pa.bool_()
-    call = pa.struct({"id": text, "type": text, "function": pa.struct({"name": text, "arguments": text})})
-    chat = pa.list_(pa.struct({"role": text, "content": text, "tool_calls": pa.list_(call), "tool_call_id": text}))
+    table = pa.json_()
+    chat = pa.list_(table)
     row = pa.struct({
         "row": whole, "calls": pa.list_(text), "parent": text, "policy_versions": pa.list_(text),
         "prompt_length": whole, "token_ids": pa.list_(pa.int32()), "loss_mask": pa.list_(pa.int8()),
         "logprobs": pa.list_(real), "finish_reason": text})
     columns: Mapping[str, Iterable[tuple[str, Any]]] = {
-        "sft": [("prompt", chat), ("completion", chat), *_named(text, "tools task agent model attempt call"),
-                ("reward", real)],
-        "preference": [("prompt", chat), ("chosen", chat), ("rejected", chat),
-                       *_named(text, "tools task agent by chosen_attempt rejected_attempt"),
+        "sft": [("prompt", chat), ("completion", chat), ("tools", table),
+                *_named(text, "task agent model attempt call"), ("reward", real)],
+        "preference": [("prompt", chat), ("chosen", chat), ("rejected", chat), ("tools", table),
+                       *_named(text, "task agent by chosen_attempt rejected_attempt"),
                        *_named(real, "chosen_total rejected_total chosen_stars rejected_stars")],
         "grpo": [("group", text), *_named(whole, "group_size group_valid"),
                  *_named(real, "baseline deviation advantage"), ("prompt", chat),
                  *_named(text, "rollout attempt"), ("execution", whole), *_named(text, "task agent"), ("index", whole),
-                 ("reward", real), ("rewards", text), *_named(flag, "valid passed"), ("cause", text),
+                 ("reward", real), ("rewards", table), *_named(flag, "valid passed"), ("cause", text),
                  ("flags", pa.list_(text)), ("stop", text), ("seed", whole), ("trainable", flag),
-                 ("untrainable", pa.list_(text)), *_named(text, "capture_level drift"), ("rows", pa.list_(row))],
+                 ("untrainable", pa.list_(text)), ("capture_level", text), ("drift", table), ("rows", pa.list_(row))],
     }
     return pa.schema(list(columns[kind]))
 
