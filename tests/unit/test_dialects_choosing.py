@@ -13,7 +13,7 @@ from woodshed.harness.dialects.choosing import BY_MODEL, family_of
 from woodshed.harness.dialects.families import FAMILIES
 from woodshed.harness.dialects.typed import Types
 from woodshed.harness.loop import Loop
-from woodshed.interfaces import ModelResponse
+from woodshed.interfaces import ModelResponse, ToolSpec
 from woodshed.model import EventKind, ToolCall
 
 REFUSAL: Given = (400, '{"error": {"message": "tools are not supported by this model"}}')
@@ -88,6 +88,23 @@ def test_a_fenced_command_that_holds_marks_is_a_command() -> None:
     command = "cat > doc.md <<'X'\n<tool_call>\n{\"name\": \"bash\", \"arguments\": {}}\n</tool_call>\nX"
     reading = named("auto").read(ModelResponse(f"Writing.\n```bash\n{command}\n```"))
     assert [call.arguments for call in reading.calls] == [{"command": command}]
+
+
+@pytest.mark.parametrize("text", ["I documented the <tool_call> tags.", "Now `<function=foo>` is escaped.",
+                                  'It prints <invoke name="x"> first.', "The <|start|> token is kept."])
+def test_marks_that_are_spoken_of_are_no_calls(text: str) -> None:
+    """In auto, a mark in prose neither calls a tool nor keeps the words from being the end."""
+    reading = named("auto").read(ModelResponse(text), [ToolSpec("bash", "Runs.", {"type": "object"})])
+    assert (reading.calls, reading.attempted) == ((), False)
+
+
+async def test_a_call_that_cannot_be_read_is_no_end(tmp_path: Path) -> None:
+    """Words after work that succeeded are the end; a call without a readable name is answered instead."""
+    call = FAMILIES["hermes"].write("", [ToolCall(id="", name="bash", arguments={"command": "true"})], Types(()))
+    done = await act(Loop(), tmp_path, said(call), said("<tool_call>\n{}\n</tool_call>"), said("All is done."),
+                     dialect="hermes")
+    assert len(done.requests) == 3
+    assert "Nothing was run" in done.requests[2]["messages"][-1]["content"]
 
 
 @pytest.mark.parametrize("name", sorted(FAMILIES))

@@ -134,9 +134,10 @@ class Conversation:
     def over(self) -> bool:
         """True when an answer without a call is the end: the model says so, or speaks after work that succeeded.
 
-        Nothing is the end before anything was done.
+        Nothing is the end before anything was done, nor a call that could not be read.
         """
-        return self._acted and (self._reading.done or (self.dialect.prose_finishes and self._worked))
+        ended = self._reading.done or (self.dialect.prose_finishes and self._worked)
+        return self._acted and ended and not self._reading.attempted
 
     def end(self) -> StopReason:
         """The model's words were the end of it: they are a claim like that of ``finish``."""

@@ -52,7 +52,7 @@ def read_family(response: ModelResponse, heard: Heard, family: Family, tools: Se
     if not calls:
         shown = form(family, None, tools)
         if problem is not None:
-            return Reading(complaint=f"Nothing was run: {problem}. {shown}", family=family)
+            return Reading(complaint=f"Nothing was run: {problem}. {shown}", family=family, attempted=True)
         began = "Your answer was cut off: it is too long. " if cut else ""
         return Reading(done=done(spoken(heard.said)), family=family,
                        complaint=f"{began}Your answer calls no tool. {shown}")

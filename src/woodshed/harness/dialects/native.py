@@ -8,6 +8,7 @@ from woodshed.harness.dialects.choosing import AnyFamily
 from woodshed.harness.dialects.families import Family
 from woodshed.harness.dialects.family import InFamily, read_family
 from woodshed.harness.dialects.fence import fences
+from woodshed.harness.dialects.hearing import Heard
 from woodshed.harness.dialects.reading import Dialect, Reading
 from woodshed.harness.dialects.text import Text, read_text
 from woodshed.harness.dialects.typed import Types
@@ -64,10 +65,16 @@ class Auto:
         if response.tool_calls:
             return Reading(calls=_told(response), native=True)
         family, heard = self._any.hear(response.content, Types(tools))
-        if heard.found and not any(fences(heard.said)):
+        if _meant(heard, tools) and not any(fences(heard.said)):
             return read_family(response, heard, family, tools)
         reading = read_text(response)
         return reading if reading.calls or reading.done else Reading(complaint=f"{reading.complaint} Or call a tool.")
+
+
+def _meant(heard: Heard, tools: Sequence[ToolSpec]) -> bool:
+    """Whether what was heard is a call, and not a mark that is spoken of: it can be read, or names one of ``tools``."""
+    names = {tool.name for tool in tools}
+    return any(isinstance(item, ToolCall) and (not item.error or item.name in names) for item in heard.found)
 
 
 def _told(response: ModelResponse) -> tuple[ToolCall, ...]:

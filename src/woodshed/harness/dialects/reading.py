@@ -25,6 +25,8 @@ class Reading:
     note: str = ""
     family: Family | None = None
     """In whose format the calls were written, and are answered."""
+    attempted: bool = False
+    """Something was to be a call and is none: that is no end, whatever was done before."""
     said: str = ""
     """The words beside calls in a family's format."""
 
