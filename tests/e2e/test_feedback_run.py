@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from kit import EXAMPLES, leftovers
-from turnwise import Turnwise, serving
+from turnwise import Command, Turnwise, serving
 from woodshed.model import Agent, ModelSpec
 from woodshed.services import process, replaying, report, runs
 from woodshed.services.home import opened
@@ -23,6 +23,11 @@ COMMANDS = {"obedient": ("echo hello >draft.txt", "echo hello world >hello.txt")
             "stubborn": ("echo hello >draft.txt", "echo hello world >draft.txt")}
 
 
+def saying(commands: tuple[str, ...]) -> Command:
+    """By turn."""
+    return lambda turn: commands[turn - 1]
+
+
 def ignore(tally: Tally) -> None:
     """Nobody looks."""
 
@@ -33,7 +38,7 @@ async def test_who_listens_and_who_does_not_is_measured(new_home: Callable[[], P
     shutil.copytree(EXAMPLES / "first-steps" / "write-file", task, ignore=shutil.ignore_patterns("calibration.json"))
     with (task / "task.toml").open("a") as file:
         file.write(SPOKEN)
-    obedient, stubborn = (Turnwise(2, lambda turn, said=said: said[turn - 1]) for said in COMMANDS.values())
+    obedient, stubborn = (Turnwise(2, saying(said)) for said in COMMANDS.values())
     with opened(new_home()) as home, serving(obedient), serving(stubborn):
         agents = [Agent(name=name, harness="loop", model=ModelSpec(name=name, base_url=script.url))
                   for name, script in zip(COMMANDS, (obedient, stubborn), strict=True)]

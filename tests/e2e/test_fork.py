@@ -139,6 +139,7 @@ async def test_branches_go_on_with_the_conversation_and_count_their_own_work_alo
     assert leftovers(home.path) == []
 
 
+@pytest.mark.slow
 async def test_the_reference_goes_on_from_where_another_stopped(home: Home) -> None:
     """An agent without a model plays in the state that was left, and is judged like any other."""
     with serving(Turnwise(2, command)) as script:
@@ -163,6 +164,7 @@ async def test_a_state_that_does_not_come_about_again_is_refused_and_there_is_no
     assert [one["call"] for one in begun["diverged"]] == ["t0001c001"]
 
 
+@pytest.mark.slow
 async def test_what_no_snapshot_holds_is_told(home: Home) -> None:
     """A process in the background and a file in /tmp are gone: the agent hears of it, where there were any."""
     with serving(Turnwise(2, lambda turn: "sleep 1000 >/dev/null 2>&1 & echo 1 >/tmp/x; echo ok")) as script:
@@ -196,6 +198,7 @@ async def test_who_cannot_go_on_is_refused_by_name(home: Home) -> None:
             planned(0, of=branch)
 
 
+@pytest.mark.slow
 async def test_a_fork_that_was_interrupted_goes_on_from_the_same_state(home: Home) -> None:
     """Another process makes the state again; every branch has its result, from the step on."""
     with serving(Turnwise(3, command)) as script:
@@ -221,6 +224,7 @@ async def test_a_fork_that_was_interrupted_goes_on_from_the_same_state(home: Hom
     assert leftovers(home.path) == []
 
 
+@pytest.mark.slow
 async def test_a_fine_attempt_is_forked_from_its_checkpoint(home: Home) -> None:
     """Calls before it are not made again, those after it are; the state is the same as any other way."""
     with serving(Turnwise(4, lambda turn: command(turn) if turn > 2 else f"echo $RANDOM >>log; echo {turn}")) as script:

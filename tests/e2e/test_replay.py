@@ -58,18 +58,19 @@ async def test_a_few_attempts_come_out_again(home: Home) -> None:
     """The reference, an agent that does nothing, a model that succeeds and one that is cut off: nothing is recorded."""
     with serving(Turnwise(2, lambda turn: "echo hello world >hello.txt; date; ls -l")) as script:
         run = await ran(home, [FIRST / "write-file"], [*plain("oracle", "nop"), looped(script)])
-        short = await ran(home, [FIRST / "write-file"], [looped(script, turns=1)])
+        short = await ran(home, [FIRST / "write-file"], [looped(script, turns=1)], n=2)
         asked, recorded = script.asked.copy(), len(home.store.runs())
         told = [await replayed(home, one) for one in (run, short)]
         assert script.asked == asked
-    assert [one["verdicts"] for one in told] == [3, 1]
-    assert [row["same"] for one in told for row in one["replayed"]] == [True] * 4
+    assert [one["verdicts"] for one in told] == [3, 2]
+    assert [row["same"] for one in told for row in one["replayed"]] == [True] * 5
     assert all(row["files"] == [] for one in told for row in one["replayed"])
-    assert [row["stop_now"] for row in told[1]["replayed"]] == ["turn_limit"]
+    assert [row["stop_now"] for row in told[1]["replayed"]] == ["turn_limit"] * 2
     assert len(home.store.runs()) == recorded
     assert leftovers(home.path) == []
 
 
+@pytest.mark.slow
 async def test_what_goes_otherwise_is_told(home: Home) -> None:
     """An output that is another one each time is a divergence; the clock and a temporary name are none."""
     with serving(Turnwise(2, lambda turn: ("mktemp; date +%s", "cat /proc/sys/kernel/random/uuid | tee u")[turn - 1]
@@ -103,6 +104,7 @@ async def test_fifty_recorded_attempts_come_out_again(home: Home, tmp_path: Path
     assert wrong == []
 
 
+@pytest.mark.slow
 async def test_a_program_of_others_is_run_again_against_the_recorded_answers(home: Home, tmp_path: Path) -> None:
     """It asks our gateway as it did then, acts in a sandbox of its own, and nobody else is asked."""
     file = tmp_path / "small.toml"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kit import EXAMPLES
+from kit import EXAMPLES, ROOT
 from resumable import World
 from scripted import Given, a_task, act, bash, fenced, said
 from woodshed.errors import UsageError
@@ -159,6 +160,22 @@ expects = { path = "docs/hello.txt", within = 3 }
 """)
     [found] = task.feedback
     assert (found.when.edits, found.expects.path if found.expects else None) == ("*.txt", "docs/hello.txt")
+
+
+def test_the_example_of_the_page_is_read(tmp_path: Path) -> None:
+    """Both remarks of it, each with what it expects; and tasks of several steps have no person."""
+    page = (ROOT / "docs" / "writing-tasks.md").read_text().split("## A person")[1]
+    example = page.split("```toml\n")[1].split("```")[0]
+    first, second = written(tmp_path / "page", example).feedback
+    assert (first.when.edits, second.when.finish) == ("old.py", True)
+    assert first.expects is not None
+    assert first.expects.unwanted == {"path": "old.py"}
+    shutil.copytree(tmp_path / "page" / "tests", tmp_path / "page" / "steps" / "one" / "tests")
+    (tmp_path / "page" / "steps" / "one" / "instruction.md").write_text("Do it.")
+    with (tmp_path / "page" / "task.toml").open("a") as file:
+        file.write('\n[[steps]]\nname = "one"\n')
+    with pytest.raises(UsageError, match="somebody speaks in tasks of one step"):
+        load_task(tmp_path / "page")
 
 
 @pytest.mark.parametrize(("table", "field", "words"), [

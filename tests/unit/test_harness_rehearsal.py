@@ -44,7 +44,8 @@ def answers() -> Callable[[dict[str, Any]], dict[str, Any]]:
 
     def answer(body: dict[str, Any]) -> dict[str, Any]:
         script: list[dict[str, Any]] = main if body["messages"][1]["content"] == "Do it." else helper
-        return script[sum(message["role"] == "assistant" for message in body["messages"])]
+        turn: int = sum(message["role"] == "assistant" for message in body["messages"])
+        return script[turn]
 
     return answer
 
