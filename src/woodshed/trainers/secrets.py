@@ -19,6 +19,9 @@ from urllib.parse import quote
 SHORTEST = 6
 """A lent value that is shorter is no secret, but a word."""
 
+_REMEMBERED = 16_000_000
+"""Characters of texts that are kept with what they became: a conversation's are asked about with each of its calls."""
+
 _SHAPES = {
     "private_key": r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----.*?(?:-----END [A-Z ]{0,40}PRIVATE KEY-----|\Z)",
     "jwt": r"\beyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}",
@@ -61,10 +64,20 @@ class Masker:
         if known:
             shapes.insert(0, f"(?P<lent>{known})")
         self._pattern = re.compile("|".join(shapes), re.DOTALL)
+        self._seen: dict[str, tuple[str, tuple[str, ...]]] = {}
+        self._seen_characters, self._now = 0, list[str]()
 
     def text(self, text: str) -> str:
         """The text, each secret in it replaced by ``[masked:KIND]``."""
-        return self._pattern.sub(self._mask, text)
+        if (known := self._seen.get(text)) is None:
+            if self._seen_characters > _REMEMBERED:
+                self._seen.clear()
+                self._seen_characters = 0
+            self._now = []
+            known = self._seen[text] = self._pattern.sub(self._mask, text), tuple(self._now)
+            self._seen_characters += 2 * len(text)
+        self.found.update(known[1])
+        return known[0]
 
     def masked(self, value: Any) -> Any:
         """JSON values with every text in them masked, names of keys included."""
@@ -76,17 +89,19 @@ class Masker:
 
     def kinds(self, values: Iterable[Any]) -> set[str]:
         """What kinds of secrets stand in any text of ``values``; nothing is counted."""
-        probe = Masker.__new__(Masker)
-        probe.found, probe._lent, probe._pattern = Counter(), self._lent, self._pattern
-        for value in values:
-            probe.masked(value)
-        return set(probe.found)
+        counted, self.found = self.found, Counter()
+        try:
+            for value in values:
+                self.masked(value)
+            return set(self.found)
+        finally:
+            self.found = counted
 
     def _mask(self, match: re.Match[str]) -> str:
         kind = match.lastgroup or ""
         secret = match.group(kind)
         name = self._lent[secret] if kind == "lent" else kind
-        self.found[name] += 1
+        self._now.append(name)
         start, end = match.span(kind)
         before, after = match.string[match.start():start], match.string[end: match.end()]
         return f"{before}[masked:{name}]{after}"
