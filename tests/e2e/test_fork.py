@@ -6,13 +6,15 @@ import asyncio
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from kit import EXAMPLES, leftovers, woodshed
 from turnwise import Turnwise, serving
+from woodshed import plugins
 from woodshed.errors import UsageError
+from woodshed.interfaces import SandboxEngine
 from woodshed.measure.trajectory import from_events
 from woodshed.model import (
     Agent,
@@ -23,14 +25,17 @@ from woodshed.model import (
     Durability,
     EventKind,
     ModelSpec,
+    SandboxPolicy,
     Valid,
 )
 from woodshed.model.fork import ForkSpec
 from woodshed.services import forking, report, runs
+from woodshed.services.ground import Ground, origin
 from woodshed.services.history import history
 from woodshed.services.home import Home, opened
 from woodshed.services.runs import Tally
 from woodshed.services.source import changes_of
+from woodshed.tasks.load import load_task
 from woodshed.trainers.atif import to_atif
 
 TASK = EXAMPLES / "first-steps" / "write-file"
@@ -253,3 +258,37 @@ async def test_forks_and_steps_on_the_command_line(home: Home) -> None:
         refused = woodshed("fork", parent.id, "--step", "9", home=home.path)
         assert refused.returncode == 2
         assert "has 3 steps" in refused.stderr
+
+
+class Forkless:
+    """An engine that takes no snapshots."""
+
+    def __init__(self, engine: SandboxEngine) -> None:
+        self._engine = engine
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+    @property
+    def capabilities(self) -> frozenset[str]:
+        """All others."""
+        return self._engine.capabilities - {"snapshot", "fork"}
+
+
+@pytest.mark.slow
+async def test_an_engine_that_cannot_fork_begins_from_captured_changes(home: Home) -> None:
+    """The state is the same by file, in as many sandboxes as are asked for."""
+    with serving(Turnwise(3, command)) as script:
+        parent, alone = await attempted(home, script), await attempted(home, script, 2)
+    fork, task = ForkSpec(attempt=parent.id, execution=1, step=2), load_task(TASK)
+    engine = plugins.engine("native", home.path)
+    ground = Ground(home, fork, origin(home, fork), task, cast(SandboxEngine, Forkless(engine)))
+    try:
+        for _ in range(2):
+            box = await ground.engine.create(task.environment, SandboxPolicy())
+            assert await box.changes(home.blobs, roots=("/workspace",)) == files(home, alone)
+            await box.close()
+    finally:
+        await ground.close()
+        await engine.close()
+    assert leftovers(home.path) == []
