@@ -39,7 +39,10 @@ async def test_a_real_server_gives_ids_that_stitch(tmp_path: Path) -> None:
                     assert answer.status == 200, await answer.text()
                     return await answer.json()
 
-            found = await probe(ask, "m")
+            async def complete(body: Mapping[str, Any]) -> Any:
+                return await ask("/v1/chat/completions", body)
+
+            found = await probe(ask, complete, "m")
             assert (found.name, found.found) == ("llama.cpp", CaptureLevel.LOGPROBS)
             talk, records = [{"role": "user", "content": "Say a short sentence."}], []
             for number in range(1, 4):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from woodshed.gateway.capture import SERVERS, kind, level
-from woodshed.gateway.capture.probe import Ask, probe
+from woodshed.gateway.capture.probe import Ask, Complete, probe
 from woodshed.model.rollout import CaptureLevel
 from woodshed.model.tokens import Tokens, flaws
 
@@ -106,44 +106,49 @@ def test_counts_of_the_server_are_held_against_its_ids() -> None:
     assert "the server counted 4" in flaws(WHOLE, prompt_tokens=4)[0]
 
 
-def answers(models: str, answer: dict[str, Any], tokens: list[int] | None = None) -> tuple[Ask, list[tuple[str, Any]]]:
+def answers(
+    models: str, answer: dict[str, Any], tokens: list[int] | None = None
+) -> tuple[tuple[Ask, Complete], list[tuple[str, Any]]]:
     """A server that says so, and what it was asked."""
     asked: list[tuple[str, Any]] = []
 
     async def ask(path: str, body: Mapping[str, Any] | None) -> Any:
         asked.append((path, body))
-        return {"/v1/models": {"data": [{"id": "m", "owned_by": models}]}, "/v1/chat/completions": answer,
-                "/tokenize": {"tokens": tokens}}[path]
+        return {"/v1/models": {"data": [{"id": "m", "owned_by": models}]}, "/tokenize": {"tokens": tokens}}[path]
 
-    return ask, asked
+    async def complete(body: Mapping[str, Any]) -> Any:
+        asked.append(("complete", body))
+        return answer
+
+    return (ask, complete), asked
 
 
 async def test_a_server_is_probed_for_what_it_really_tells() -> None:
     """The level is that of its answer; one that tells less than its kind can, or counts otherwise, has a lower one."""
-    ask, asked = answers("vllm", VLLM)
-    found = await probe(ask, "m")
+    ways, asked = answers("vllm", VLLM)
+    found = await probe(*ways, "m")
     assert (found.name, found.found) == ("vllm", CaptureLevel.LOGPROBS)
     assert asked[1][1]["return_token_ids"] is True
     older = {**VLLM, "prompt_token_ids": None}
-    assert (await probe(answers("vllm", older)[0], "m")).found is CaptureLevel.TEXT
+    assert (await probe(*answers("vllm", older)[0], "m")).found is CaptureLevel.TEXT
     disagreeing = {**VLLM, "usage": {"prompt_tokens": 4, "completion_tokens": 2}}
-    assert (await probe(answers("vllm", disagreeing)[0], "m")).found is CaptureLevel.TEXT
-    assert (await probe(answers("someone", VLLM)[0], "m")).name == "plain"
-    assert (await probe(answers("someone", VLLM)[0], "m", server="vllm")).found is CaptureLevel.LOGPROBS
+    assert (await probe(*answers("vllm", disagreeing)[0], "m")).found is CaptureLevel.TEXT
+    assert (await probe(*answers("someone", VLLM)[0], "m")).name == "plain"
+    assert (await probe(*answers("someone", VLLM)[0], "m", server="vllm")).found is CaptureLevel.LOGPROBS
 
 
 async def test_llamacpp_is_probed_by_two_questions() -> None:
     """The ids of the prompt come from its tokenizer, and are held against its count."""
-    ask, asked = answers("llamacpp", LLAMA, [1, 2, 3])
-    found = await probe(ask, "m")
+    ways, asked = answers("llamacpp", LLAMA, [1, 2, 3])
+    found = await probe(*ways, "m")
     assert found.found is CaptureLevel.LOGPROBS
-    assert [path for path, _ in asked] == ["/v1/models", "/v1/chat/completions", "/tokenize"]
-    assert (await found.read(LLAMA, ask)).prompt == (1, 2, 3)
-    assert (await probe(answers("llamacpp", LLAMA, [1, 2])[0], "m")).found is CaptureLevel.TEXT
+    assert [path for path, _ in asked] == ["/v1/models", "complete", "/tokenize"]
+    assert (await found.read(LLAMA, ways[0])).prompt == (1, 2, 3)
+    assert (await probe(*answers("llamacpp", LLAMA, [1, 2])[0], "m")).found is CaptureLevel.TEXT
 
 
 async def test_what_a_caller_asks_itself_is_kept() -> None:
     """Fields of ours never take the place of the caller's own."""
-    found = await probe(answers("vllm", VLLM)[0], "m")
+    found = await probe(*answers("vllm", VLLM)[0], "m")
     assert found.body({"logprobs": True, "top_logprobs": 5, "x": 1}) == {
         "return_token_ids": True, "logprobs": True, "top_logprobs": 5, "x": 1}

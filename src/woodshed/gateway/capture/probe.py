@@ -17,8 +17,10 @@ from woodshed.model.tokens import Tokens, flaws
 Ask = Callable[[str, Mapping[str, Any] | None], Awaitable[Any]]
 """Asks the server for a path from its root, by POST of a body or, without one, by GET; the parsed JSON of its answer.
 
-Raises whatever a failed call raises.
+Raises whatever a failed call raises. No prompt goes this way: that is the choke point's alone.
 """
+Complete = Callable[[Mapping[str, Any]], Awaitable[Any]]
+"""Sends the body of a completion by the choke point; the parsed JSON of its answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,17 +44,17 @@ class Capturing:
         return tokens
 
 
-async def probe(ask: Ask, model: str, *, server: str | None = None) -> Capturing:
+async def probe(ask: Ask, complete: Complete, model: str, *, server: str | None = None) -> Capturing:
     """How the endpoint is to be asked, by a question of a single token. ``server`` is its name, where it is known.
 
     A server that tells less than its kind is said to (an older version, a flag that is missing) has the level of what
-    it told. Counts of its own that disagree with its ids make it text. Raises whatever ``ask`` raises.
+    it told. Counts of its own that disagree with its ids make it text. Raises whatever these two raise.
     """
     name = server or kind(await ask("/v1/models", None))
     found = Capturing(name, SERVERS[name], CaptureLevel.TEXT)
     question = {"model": model, "messages": [{"role": "user", "content": "Say A."}], "max_tokens": 1, "temperature": 0,
                 "stream": False}
-    answer = await ask("/v1/chat/completions", found.body(question))
+    answer = await complete(found.body(question))
     if not isinstance(answer, Mapping):
         return found
     tokens = await found.read(answer, ask)
