@@ -48,6 +48,18 @@ def test_a_stream_is_read_to_its_end_in_pieces(tmp_path: Path) -> None:
         assert file.read() == b"abc" * 1000
 
 
+@pytest.mark.parametrize("ends", [b"", b"end"], ids=["zeros to the end", "more behind"])
+def test_zeros_take_no_disk(ends: bytes, tmp_path: Path) -> None:
+    """Content that is mostly nothing costs what is in it, and reads as it was."""
+    content = b"start" + bytes(50_000_000) + ends
+    blobs = Blobs(tmp_path)
+    name = blobs.put(io.BytesIO(content))
+    assert name == hashlib.sha256(content).hexdigest()
+    with blobs.open(name) as file:
+        assert file.read() == content
+    assert blobs.path(name).stat().st_blocks * 512 < 5_000_000
+
+
 def test_storing_again_writes_nothing(tmp_path: Path) -> None:
     """The second put of the same content leaves the first file as it is."""
     blobs = Blobs(tmp_path)

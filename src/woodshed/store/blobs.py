@@ -18,6 +18,7 @@ from woodshed.store.ids import token
 from woodshed.store.opening import explain
 
 CHUNK = 1 << 20
+_ZEROS = bytes(CHUNK)
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _YOUNG_S = 3600.0
 """A blob that is stored again when it is older gets young: what sweeps old ones (sweeping.py) then leaves it."""
@@ -122,6 +123,7 @@ class Blobs:
             while chunk := source.read(CHUNK):
                 digest.update(chunk)
                 size += _write(descriptor, chunk)
+            os.ftruncate(descriptor, size)  # a hole at the end is no part of the file yet
             name = digest.hexdigest()
             if self._has(name, size):
                 temporary.unlink()
@@ -154,7 +156,13 @@ class Blobs:
 
 
 def _write(descriptor: int, chunk: bytes) -> int:
-    """All of it: a nearly full disk may take less than asked before it says so."""
+    """All of it: a nearly full disk may take less than asked before it says so.
+
+    Zeros become a hole. Whoever makes a file of gigabytes without writing it would otherwise have us write them.
+    """
+    if chunk == _ZEROS[: len(chunk)]:
+        os.lseek(descriptor, len(chunk), os.SEEK_CUR)
+        return len(chunk)
     view = memoryview(chunk)
     while view:
         view = view[os.write(descriptor, view):]
