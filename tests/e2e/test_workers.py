@@ -262,11 +262,11 @@ async def test_a_store_that_fails_for_a_moment_loses_nothing(home: Home, monkeyp
     """A result that could not be written is no result: the attempt is free again, executed anew, and counted once."""
     fails, finish = [2], Store.finish_attempt
 
-    def failing(self: Store, *arguments: Any) -> bool:
+    def failing(self: Store, *arguments: Any, **named: Any) -> bool:
         if fails[0]:
             fails[0] -= 1
             raise StoreFault("the disk is full")
-        return finish(self, *arguments)
+        return finish(self, *arguments, **named)
 
     monkeypatch.setattr(Store, "finish_attempt", failing)
     monkeypatch.setattr(working, "_AGAIN_S", 0.1)

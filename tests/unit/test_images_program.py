@@ -88,7 +88,9 @@ def test_wheels_are_unpacked_into_an_environment_of_their_own(
     images = Images(shed_home)
     root = images.prepare(world(pip=["prog==1.0"], without=["extra"]))
     place = root.lowers[0] / "opt/programs/tool"
-    assert (place / "bin/prog").read_text().startswith("#!/opt/programs/tool/bin/python")
+    first = (place / "bin/prog").read_text().partition("\nimport ")[0]  # pip's wrapper by sh, where paths are long
+    assert "/opt/programs/tool/bin/python" in first
+    assert str(place) not in first
     assert [path.name for path in place.glob("lib/python*/site-packages/*.py")] == ["prog.py"]
     assert images.prepare(EnvironmentSpec()).lowers == root.lowers[1:]
     images.close()
