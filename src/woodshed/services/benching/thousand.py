@@ -163,6 +163,8 @@ def _figures(store: Store, run: str, scene: _Scene) -> dict[str, Any]:
         "accounted": sum(one.outcome is not None for one in attempts),
         "valid_rate": round(len(valid) / len(attempts), 5),
         "false_zeros": sum(verdict.total != 1.0 for verdict in valid),
+        "false": [_told(one) for one in attempts if one.outcome and isinstance(one.outcome.verdict, Valid)
+                  and one.outcome.verdict.total != 1.0],
         "invalid": _why(attempts),
         "executions": len(executions),
         "faults": dict(causes),
@@ -173,6 +175,13 @@ def _figures(store: Store, run: str, scene: _Scene) -> dict[str, Any]:
         "memory_mb": _memory(scene.weights),
         "samples": [[done, round(weight, 1)] for done, weight in scene.weights[:: max(1, len(scene.weights) // 100)]],
     }
+
+
+def _told(attempt: Attempt) -> dict[str, Any]:
+    """What can be read of an attempt whose total is not what it should be."""
+    outcome = attempt.outcome
+    return {"attempt": attempt.id, "agent": attempt.agent, "executions": attempt.executions,
+            "outcome": outcome.to_json() if outcome else None}
 
 
 def _why(attempts: Sequence[Attempt]) -> dict[str, int]:
