@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 from woodshed.errors import EnvironmentFault, ImageFault, SandboxDied, Unsupported
 from woodshed.model import ChangeSet
 from woodshed.model.grade import Checked, CheckRun
 from woodshed.model.rules import CheckRule
-from woodshed.verify.run import Case, policy_of, restorable
+from woodshed.verify.run import SHUT, SHUT_S, Case, opens, policy_of, restorable
 
 TAIL_CHARS = 2000
 _UNOPENED = 125
@@ -35,13 +36,18 @@ async def checked(case: Case, changes: ChangeSet, rules: Sequence[CheckRule]) ->
 
 
 async def _end(case: Case, work: ChangeSet, rule: CheckRule) -> CheckRun:
-    try:
-        return await _once(case, work, rule)
-    except EnvironmentFault as fault:
-        if isinstance(fault, ImageFault | SandboxDied | Unsupported) or not work.changes:
-            raise
-        await _once(case, ChangeSet(), rule)  # raises where it is not the changes that keep it shut
-        return CheckRun(exit_code=_UNOPENED, seconds=0.0, output=f"with these changes: {fault}"[:TAIL_CHARS])
+    said, began = "", time.monotonic()
+    for _ in range(1 + SHUT):
+        try:
+            return await _once(case, work, rule)
+        except EnvironmentFault as fault:
+            if isinstance(fault, ImageFault | SandboxDied | Unsupported) or not work.changes:
+                raise
+            said = f"with these changes: {fault}"
+        await opens(case)  # raises where it is not the changes that keep it shut
+        if time.monotonic() - began > SHUT_S:
+            break
+    return CheckRun(exit_code=_UNOPENED, seconds=0.0, output=said[:TAIL_CHARS])
 
 
 async def _once(case: Case, changes: ChangeSet, rule: CheckRule) -> CheckRun:

@@ -92,6 +92,18 @@ async def restorable(case: Case, changes: ChangeSet) -> Filtered:
     return await asyncio.to_thread(filtered, changes, rules, start, case.blobs)
 
 
+SHUT, SHUT_S = 4, 30.0
+"""So often a sandbox that does not open with an agent's changes is tried again before they are said to keep it shut,
+each time after one opened without them; where that takes long, until so many seconds have passed. A machine that
+refuses one sandbox in twenty is then believed to be the agent in one of three million."""
+
+
+async def opens(case: Case) -> None:
+    """The world of the task opens without the agent's changes. Raises what the engine raises where it does not."""
+    sandbox = await case.engine.create(_world(case.task), policy_of(case.task))
+    await sandbox.close()
+
+
 async def run(case: Case, changes: ChangeSet, poison: Poison | None = None) -> Ran:
     """One fresh sandbox, one run of test.sh, what it left. Nothing of the sandbox outlives this."""
     task = case.task

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import time
 from dataclasses import dataclass, field
 
 from woodshed.errors import Cause, EnvironmentFault, ImageFault, SandboxDied, Unsupported, VerifierFault
@@ -15,7 +16,7 @@ from woodshed.verify.filter import Filtered
 from woodshed.verify.judge import Demands, Ruling, judge, judge_poison
 from woodshed.verify.poison import make_poison
 from woodshed.verify.probes import asked
-from woodshed.verify.run import Case, restorable, run
+from woodshed.verify.run import SHUT, SHUT_S, Case, opens, restorable, run
 
 _HOST_FAILS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM,
                          errno.EAGAIN})
@@ -83,16 +84,22 @@ async def _judged(case: Case, work: Filtered) -> Ruling:
 async def _again(case: Case, work: Filtered, fault: EnvironmentFault) -> Ruling:
     """After a sandbox that did not open: what a second one says, or that the agent's changes keep it shut.
 
-    They do where the world opens without them, now and not some time ago, and with them fails once more.
+    They do where the world opens without them, now and not some time ago, and with them fails again and again.
     """
     if await control_run(case) is not None:
         raise fault
-    try:
-        return await _judged(case, work)
-    except EnvironmentFault as second:
-        if isinstance(second, ImageFault | SandboxDied | Unsupported) or _of_the_host(second):
-            raise
-        return Ruling(_unopened(case.task, work, second))
+    began = time.monotonic()
+    for left in reversed(range(SHUT)):
+        try:
+            return await _judged(case, work)
+        except EnvironmentFault as again:
+            if isinstance(again, ImageFault | SandboxDied | Unsupported) or _of_the_host(again):
+                raise
+            fault = again
+        if not left or time.monotonic() - began > SHUT_S:
+            break
+        await opens(case)
+    return Ruling(_unopened(case.task, work, fault))
 
 
 def _of_the_host(fault: BaseException) -> bool:
