@@ -216,7 +216,8 @@ def test_a_run_minds_records(home: Path, checked: dict[str, dict[str, Any]], fol
 
 def test_a_killed_check_goes_on_where_it_was(home: Path, tmp_path: Path) -> None:
     """SIGKILL at a random moment, then the same command: the result of an undisturbed one, from one run."""
-    folder = task(tmp_path / "killed", "from grade import grade\n\nassert grade(0) == 'fail'\n")
+    long = "from grade import grade\n\nassert sum(range(6_000_000))\nassert grade(0) == 'fail'\n"  # than it is killed
+    folder = task(tmp_path / "killed", long)
     asked = ["tasks", "check", str(folder), *CHEATLESS, "--json"]
     running = subprocess.Popen([sys.executable, "-m", "woodshed", *asked], stdout=subprocess.DEVNULL,
                                stderr=subprocess.PIPE, env={**os.environ, "WOODSHED_HOME": str(home)})

@@ -79,7 +79,9 @@ async def test_which_evasions_the_poisoned_run_finds_out(bench: Bench, tmp_path:
 @pytest.mark.parametrize("name", ["selective-flip", "report-complete"])
 async def test_poison_is_found_out_where_there_is_one_test(bench: Bench, tmp_path: Path, name: str) -> None:
     """A single check is made false where the code that it loads has had its chance to cheat, not before."""
-    lone = make_ground(tmp_path, Ground("script", (("check_mul.py", "assert True\n"), ("expected", ("check_add",)))))
+    several = make_ground(tmp_path, Ground("script"))
+    verifier = several.verifier.model_copy(update={"expected_tests": ("check_add",)})
+    lone = several.model_copy(update={"verifier": verifier})
     assert (await judged(bench, lone, f"cheat:{name}")).total == 1.0
     verdict = await judged(bench, lone, f"cheat:{name}", poison=True)
     assert (verdict.total, verdict.flags) == (0.0, ("tamper:poison_passed",))
