@@ -123,6 +123,8 @@ async def a_timeout_kills_the_whole_tree(engine: SandboxEngine) -> None:
     """Children, and daemons that left the session and lost their parent, die with a timed-out command; others live."""
     async with opened(engine) as sandbox:
         other = await sandbox.start("exec sleep 601")
+        while "sleep 601" not in await sleepers(sandbox):  # noqa: ASYNC110 (a busy machine takes its time)
+            await asyncio.sleep(0.05)
         daemon = "setsid sh -c 'trap \"\" TERM HUP; (sleep 602; sleep 602) & sleep 602' >/dev/null 2>&1 &"
         result = await sandbox.exec(f"echo begun; {daemon} sleep 603", timeout_s=0.7)
         assert result.timed_out
