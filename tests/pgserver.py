@@ -6,7 +6,6 @@ Import both fixtures where they are used: ``from pgserver import postgresql_serv
 from __future__ import annotations
 
 import os
-import pwd
 import shutil
 import signal
 import subprocess
@@ -21,37 +20,20 @@ import psycopg
 import psycopg.sql
 import pytest
 
-HOW = "no PostgreSQL server here: apt-get install postgresql (or put initdb and postgres on PATH)"
+from woodshed.errors import UsageError
+from woodshed.services.benching.postgres import binaries, unprivileged
+
 _names = count(1)
-
-
-def _binaries() -> Path | None:
-    found = [Path(path).parent for path in (shutil.which("initdb"),) if path]
-    found += sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: -int(path.parent.name))
-    return next((path for path in found if (path / "initdb").exists() and (path / "postgres").exists()), None)
-
-
-def _user() -> dict[str, Any]:
-    """PostgreSQL refuses to run as root: then some user who owns nothing."""
-    if os.geteuid() != 0:
-        return {}
-    for name in ("postgres", "nobody"):
-        try:
-            entry = pwd.getpwnam(name)
-        except KeyError:
-            continue
-        return {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": []}
-    pytest.skip("no user 'postgres' or 'nobody' to run PostgreSQL as: adduser --system postgres")
 
 
 @pytest.fixture(scope="session")
 def postgresql_server() -> Iterator[Path]:
     """The folder whose socket a fresh server listens on; skips by name where there is none."""
-    binaries = _binaries()
-    if binaries is None:
-        pytest.skip(HOW)
+    try:
+        programs, user = binaries(), unprivileged()
+    except UsageError as missing:
+        pytest.skip(str(missing))
     folder = Path(tempfile.mkdtemp(prefix="wspg"))
-    user = _user()
     if user:
         os.chown(folder, user["user"], user["group"])
     # Nothing of this process's environment: tests know what a run left behind by the home that its environment names.
@@ -62,11 +44,11 @@ def postgresql_server() -> Iterator[Path]:
         with (folder / "log").open("wb") as log:
             run |= {"stdout": log, "stderr": log}
             initdb = ["-D", "data", "-U", "woodshed", "-A", "trust", "-N", "-E", "UTF8", "--locale=C"]
-            subprocess.run([str(binaries / "initdb"), *initdb], check=True, **run)
+            subprocess.run([str(programs / "initdb"), *initdb], check=True, **run)
             options = ["listen_addresses=", f"unix_socket_directories={folder}", "fsync=off", "shared_buffers=16MB"]
             flags = [part for option in options for part in ("-c", option)]
-            server = subprocess.Popen([str(binaries / "postgres"), "-D", "data", *flags], **run)
-        _await(folder)
+            server = subprocess.Popen([str(programs / "postgres"), "-D", "data", *flags], **run)
+        awaited(folder)
         yield folder
     finally:
         if server is not None:
@@ -75,7 +57,8 @@ def postgresql_server() -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _await(folder: Path) -> None:
+def awaited(folder: Path) -> None:
+    """It answers on its socket in ``folder``. Raises RuntimeError with its log."""
     for _ in range(600):
         try:
             psycopg.connect(host=str(folder), user="woodshed", dbname="postgres").close()

@@ -14,10 +14,12 @@ from pathlib import Path
 import psycopg
 import pytest
 
-import pgserver
 import soundness
+from pgserver import awaited
 from smalldisk import on_small_disk
 from soundness import Void, assert_sound
+from woodshed.errors import UsageError
+from woodshed.services.benching.postgres import binaries, unprivileged
 from woodshed.services.home import opened
 
 FAKETIME = [*Path("/usr/lib").glob("*/faketime/libfaketime.so.1"), *Path("/usr/lib").glob("faketime/libfaketime.so.1")]
@@ -26,8 +28,8 @@ FAKETIME = [*Path("/usr/lib").glob("*/faketime/libfaketime.so.1"), *Path("/usr/l
 class Server:
     """A PostgreSQL that can be crashed and started again; without fsync nothing would survive that, so it has it."""
 
-    def __init__(self, binaries: Path, folder: Path) -> None:
-        self.binaries, self.folder, self.user = binaries, folder, pgserver._user()
+    def __init__(self, programs: Path, folder: Path) -> None:
+        self.programs, self.folder, self.user = programs, folder, unprivileged()
         if self.user:
             os.chown(folder, self.user["user"], self.user["group"])
         self.run("initdb", "-D", "data", "-U", "woodshed", "-A", "trust", "-E", "UTF8", "--locale=C")
@@ -37,15 +39,15 @@ class Server:
         self.url = f"postgresql://woodshed@/crashes?host={folder}"
 
     def run(self, program: str, *words: str) -> None:
-        subprocess.run([self.binaries / program, *words], check=True, cwd=self.folder, stdout=subprocess.DEVNULL,
+        subprocess.run([self.programs / program, *words], check=True, cwd=self.folder, stdout=subprocess.DEVNULL,
                        stderr=subprocess.DEVNULL, env={"PATH": os.defpath, "LC_ALL": "C"}, **self.user)
 
     def start(self) -> subprocess.Popen[bytes]:
         options = ["--listen_addresses=", f"--unix_socket_directories={self.folder}"]
-        self.process = subprocess.Popen([self.binaries / "postgres", "-D", "data", *options], cwd=self.folder,
+        self.process = subprocess.Popen([self.programs / "postgres", "-D", "data", *options], cwd=self.folder,
                                         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                                         env={"PATH": os.defpath, "LC_ALL": "C"}, **self.user)
-        pgserver._await(self.folder)
+        awaited(self.folder)
         return self.process
 
     def stop(self, how: signal.Signals) -> None:
@@ -57,11 +59,12 @@ class Server:
 @pytest.fixture
 def server() -> Iterator[Server]:
     """One of the test's own; skips by name where there is none."""
-    binaries = pgserver._binaries()
-    if binaries is None:
-        pytest.skip(pgserver.HOW)
+    try:
+        programs = binaries()
+    except UsageError as missing:
+        pytest.skip(str(missing))
     with tempfile.TemporaryDirectory(prefix="wscrash", ignore_cleanup_errors=True) as folder:
-        made = Server(binaries, Path(folder))
+        made = Server(programs, Path(folder))
         try:
             (Path(folder) / "log").touch()
             yield made

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
 from woodshed.cli.output import err, note, plain
 
 
@@ -16,10 +14,25 @@ def bar() -> Iterator[Callable[[int, int | None, str], None]]:
     if not err.is_terminal:
         yield _lines()
         return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.fields[what]}"))
     with Progress(*columns, console=err) as shown:
         task = shown.add_task("", total=None, what="")
         yield lambda done, total, what: shown.update(task, completed=done, total=total, what=plain(what))
+
+
+@contextmanager
+def counter() -> Iterator[Callable[[int, int], None]]:
+    """The same for quick work that says no more than how much of it is done; elsewhere nothing."""
+    if not err.is_terminal:
+        yield lambda done, total: None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress
+
+    with Progress(BarColumn(bar_width=24), MofNCompleteColumn(), console=err) as shown:
+        task = shown.add_task("", total=None)
+        yield lambda done, total: shown.update(task, total=total, completed=done)
 
 
 def _lines() -> Callable[[int, int | None, str], None]:

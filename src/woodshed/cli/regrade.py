@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from woodshed.cli.output import Json, emit_json, err, number, out, table
+from woodshed.cli.output import Json, emit_json, number, out, table
+from woodshed.cli.progress import counter
 from woodshed.services import regrading, rulesets
 from woodshed.services.home import opened
 
@@ -27,7 +26,7 @@ def regrade(
         if rules is None:
             _list(regrading.listing(home, chosen), chosen.id, json)
             return
-        with _bar() as progress:
+        with counter() as progress:
             made = regrading.regrade(home, chosen, rulesets.load(rules), progress)
         told = regrading.told(home, made)
     if json:
@@ -65,16 +64,3 @@ def _print(told: dict[str, Any]) -> None:
 
 def _figure(value: float | None) -> str:
     return number(value, lambda v: f"{v:.3f}")
-
-
-@contextmanager
-def _bar() -> Iterator[regrading.Progress]:
-    """A bar on a terminal; elsewhere nothing: a regrade takes milliseconds an attempt."""
-    if not err.is_terminal:
-        yield lambda done, total: None
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress
-
-    with Progress(BarColumn(bar_width=24), MofNCompleteColumn(), console=err) as bar:
-        task = bar.add_task("", total=None)
-        yield lambda done, total: bar.update(task, total=total, completed=done)

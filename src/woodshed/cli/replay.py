@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
 
 from woodshed.cli.driving import interruptible
-from woodshed.cli.output import Json, emit_json, err, note, out, plain, table
+from woodshed.cli.output import Json, emit_json, note, out, plain, table
+from woodshed.cli.progress import counter
 from woodshed.services import replaying
 from woodshed.services.home import opened
 
@@ -21,7 +21,7 @@ def replay(
     json: Json = False,
 ) -> None:
     """Do attempts again as recorded, in fresh sandboxes, and verify them. Exit 1 when a verdict is another one."""
-    with opened() as home, _bar() as progress:
+    with opened() as home, counter() as progress:
         told = asyncio.run(interruptible(replaying.replay(home, name, progress, concurrency=concurrency)))
     if json:
         emit_json(told)
@@ -60,16 +60,3 @@ def _differences(row: dict[str, Any]) -> Iterator[str]:
     yield from (f"{one['call']} ({one['name']}): {one['what']}" for one in row["diverged"])
     if row["asked_for_more"]:
         yield "its harness asked the model for more than was recorded"
-
-
-@contextmanager
-def _bar() -> Iterator[replaying.Progress]:
-    """A bar on a terminal; elsewhere a word at the beginning."""
-    if not err.is_terminal:
-        yield lambda done, total: None
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress
-
-    with Progress(BarColumn(bar_width=24), MofNCompleteColumn(), console=err) as bar:
-        task = bar.add_task("", total=None)
-        yield lambda done, total: bar.update(task, total=total, completed=done)

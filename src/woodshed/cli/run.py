@@ -103,15 +103,10 @@ def run(
     if resume is not None:
         _alone(tasks=tasks, agent=agent, model=model, policy=policy, rules=rules, retry=retry, checkpoint=checkpoint,
                deadline=deadline, durability=durability is not Durability.COARSE)
-    if not detach and (priority is not None or key is not None or not_before is not None or pool):
-        raise UsageError("--priority, --key, --not-before and --pool are for workers", remedy="Add --detach.")
-    if detach and resume is not None:
-        raise UsageError("--resume works here and now", remedy="Leave --detach out, or say: woodshed runs open RUN")
+    _for_workers(detach, resume, given=not (priority is None and key is None and not_before is None and not pool))
     with opened() as home:
         if resume is not None:
-            run_s = durations.seconds(run_deadline, "--run-deadline") if run_deadline else None
-            _finish(home, lambda p: runs.resume(home, resume, p, concurrency=concurrency, run_s=run_s,
-                                                 sweep=partial(sweep, home.path)), json)
+            _go_on(home, resume, concurrency, run_deadline, json)
             return
         if not tasks or not agent:
             raise UsageError("nothing to run", remedy="Say: woodshed run FOLDER --agent oracle")
@@ -119,25 +114,23 @@ def run(
             agent, model, policy, dialect=dialect, temperature=temperature, max_tokens=max_tokens, model_key=model_key,
             turns=turns, tool_calls=tool_calls, tokens=tokens, wall=wall, tools=tools)
         spec, found = runs.plan(
-            tasks,
-            lasting.lasting(agents, durability, checkpoint),
-            attempts=attempts,
-            concurrency=concurrency or 2,
-            seed=seed,
-            engine=boxes.engine_of(bound, engine),
-            verifier=verifier,
-            rules=rulesets.load(rules) if rules else None,
-            retry=declared.load_retry(retry) if retry else None,
-            deadlines=declared.deadlines(deadline or (), run_deadline),
-            strict=strict,
-            quarantined=quarantined,
-            tell=note,
-        )
+            tasks, lasting.lasting(agents, durability, checkpoint), attempts=attempts, concurrency=concurrency or 2,
+            seed=seed, engine=boxes.engine_of(bound, engine), verifier=verifier, strict=strict, quarantined=quarantined,
+            rules=rulesets.load(rules) if rules else None, retry=declared.load_retry(retry) if retry else None,
+            deadlines=declared.deadlines(deadline or (), run_deadline), tell=note)
         if detach:
             _detach(shared.submit(home, spec, found, priority=priority or 0, key=key, slots=concurrency, pool=pool,
                                   not_before=not_before.astimezone(UTC) if not_before else None), json)
         else:
             _start(home, spec, found, new, json)
+
+
+def _for_workers(detach: bool, resume: str | None, *, given: bool) -> None:
+    """What is for workers goes with --detach, and nothing else does. Raises UsageError."""
+    if given and not detach:
+        raise UsageError("--priority, --key, --not-before and --pool are for workers", remedy="Add --detach.")
+    if detach and resume is not None:
+        raise UsageError("--resume works here and now", remedy="Leave --detach out, or say: woodshed runs open RUN")
 
 
 def _alone(**options: object) -> None:
@@ -180,10 +173,15 @@ def _start(home: Home, spec: RunSpec, found: list[Task], new: bool, json: bool) 
     earlier = None if new else runs.resumable(home, spec)
     if earlier is not None:
         note(f"the same run was interrupted before: resuming {earlier.id} (--new starts another)")
-        _finish(home, lambda p: runs.resume(home, earlier.id, p, concurrency=spec.concurrency,
-                                             sweep=partial(sweep, home.path)), json)
+        _go_on(home, earlier.id, spec.concurrency, None, json)
     else:
         _finish(home, lambda p: runs.start(home, spec, found, p, sweep=partial(sweep, home.path)), json)
+
+
+def _go_on(home: Home, run: str, concurrency: int | None, run_deadline: str | None, json: bool) -> None:
+    run_s = durations.seconds(run_deadline, "--run-deadline") if run_deadline else None
+    _finish(home, lambda p: runs.resume(home, run, p, concurrency=concurrency, run_s=run_s,
+                                         sweep=partial(sweep, home.path)), json)
 
 
 def _finish(home: Home, drive: Callable[[runs.Progress], Coroutine[Any, Any, Run]], json: bool) -> None:

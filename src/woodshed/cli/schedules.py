@@ -92,15 +92,10 @@ def add(
 ) -> None:
     """Let a run begin by itself: by --cron, once --at a time, or upon --files. Workers fire it."""
     trigger = _trigger(cron, zone, at, files, settle)
-    if isinstance(trigger, Files) and jitter:
-        raise UsageError("files have no time to be late for", field="--jitter", remedy="Leave it out.")
-    if not agent:
-        raise UsageError("no agent", field="--agent", remedy="Say --agent oracle, or --agent loop --model NAME@URL.")
-    if existing and not isinstance(trigger, Files):
-        raise UsageError("there are no files to wait for", field="--existing", remedy="Say --files.")
+    _fits(trigger, jitter, existing)
     agents, bound = options.chosen(
-        agent, model, policy, dialect=dialect, temperature=temperature, max_tokens=max_tokens, model_key=model_key,
-        turns=turns, tool_calls=tool_calls, tokens=tokens, wall=wall)
+        _named(agent), model, policy, dialect=dialect, temperature=temperature, max_tokens=max_tokens,
+        model_key=model_key, turns=turns, tool_calls=tool_calls, tokens=tokens, wall=wall)
     order = Standing(
         paths=tuple(str(Path(path).expanduser().absolute()) for path in tasks),
         agents=lasting.lasting(agents, durability, checkpoint), attempts=attempts, slots=concurrency, seed=seed,
@@ -109,10 +104,24 @@ def add(
         strict=strict, quarantined=quarantined, priority=priority, pool=pool)
     overlap = overlap or (Overlap.QUEUE if isinstance(trigger, Files) else Overlap.SKIP)
     with opened() as home:
-        schedule = scheduling.add(
+        _tell(home, scheduling.add(
             home, name, trigger, order, pin=pin, existing=existing, tell=note, missed=missed, overlap=overlap,
-            jitter_s=jitter, grace_s=grace, most_failures=max_failures)
-        _tell(home, schedule, json)
+            jitter_s=jitter, grace_s=grace, most_failures=max_failures), json)
+
+
+def _named(agents: list[str] | None) -> list[str]:
+    """Some agent. Raises UsageError where there is none."""
+    if not agents:
+        raise UsageError("no agent", field="--agent", remedy="Say --agent oracle, or --agent loop --model NAME@URL.")
+    return agents
+
+
+def _fits(trigger: Cron | Once | Files, jitter: float, existing: bool) -> None:
+    """What is said besides makes sense with this trigger. Raises UsageError."""
+    if isinstance(trigger, Files) and jitter:
+        raise UsageError("files have no time to be late for", field="--jitter", remedy="Leave it out.")
+    if existing and not isinstance(trigger, Files):
+        raise UsageError("there are no files to wait for", field="--existing", remedy="Say --files.")
 
 
 def _trigger(

@@ -25,7 +25,7 @@ def private_server(*flags: str) -> Iterator[tuple[str, int]]:
 
     It writes as a server does that keeps what it was told (``fsync`` on). Raises UsageError where none is installed.
     """
-    binaries, user = _binaries(), _user()
+    programs, user = binaries(), unprivileged()
     folder = Path(tempfile.mkdtemp(prefix="wsbench"))
     if user:
         os.chown(folder, user["user"], user["group"])
@@ -33,11 +33,11 @@ def private_server(*flags: str) -> Iterator[tuple[str, int]]:
                            "stderr": subprocess.DEVNULL, "env": {"PATH": os.defpath, "LC_ALL": "C"}, **user}
     server: subprocess.Popen[bytes] | None = None
     try:
-        subprocess.run([binaries / "initdb", "-D", "data", "-U", "woodshed", "-A", "trust", "-E", "UTF8",
+        subprocess.run([programs / "initdb", "-D", "data", "-U", "woodshed", "-A", "trust", "-E", "UTF8",
                         "--locale=C"], check=True, **run)
         asked = ("listen_addresses=", f"unix_socket_directories={folder}", *flags)
-        server = subprocess.Popen([binaries / "postgres", "-D", "data", *(f"--{flag}" for flag in asked)], **run)
-        create: list[str | Path] = [binaries / "psql", "-qh", folder, "-U", "woodshed", "-c", "CREATE DATABASE bench",
+        server = subprocess.Popen([programs / "postgres", "-D", "data", *(f"--{flag}" for flag in asked)], **run)
+        create: list[str | Path] = [programs / "psql", "-qh", folder, "-U", "woodshed", "-c", "CREATE DATABASE bench",
                                     "postgres"]
         for _ in range(600):
             if subprocess.run(create, check=False, **run).returncode == 0:
@@ -53,7 +53,8 @@ def private_server(*flags: str) -> Iterator[tuple[str, int]]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _binaries() -> Path:
+def binaries() -> Path:
+    """Where the server's programs stand. Raises UsageError where they are not."""
     found = [Path(path).parent for path in (shutil.which("initdb"),) if path]
     found += sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: -int(path.parent.name))
     for path in found:
@@ -62,8 +63,8 @@ def _binaries() -> Path:
     raise UsageError("no PostgreSQL server here", remedy=REMEDY)
 
 
-def _user() -> dict[str, Any]:
-    """PostgreSQL refuses to run as root: then some user who owns nothing."""
+def unprivileged() -> dict[str, Any]:
+    """Who runs it, for subprocess: PostgreSQL refuses root, then some user who owns nothing. Raises UsageError."""
     if os.geteuid() != 0:
         return {}
     for name in ("postgres", "nobody"):
