@@ -30,7 +30,7 @@ MEMBERS = st.lists(st.tuples(
 ), max_size=10)
 
 
-@given(MEMBERS, st.sampled_from(["/out", "/work/out", "/logs/artifacts/out"]))
+@given(MEMBERS, st.sampled_from(["/out", "/site/out", "/logs/artifacts/out"]))
 @settings(max_examples=150)
 def test_no_archive_leads_out_of_its_root(
     members: list[tuple[str, bool, bytes, str, int, bytes]], root: str

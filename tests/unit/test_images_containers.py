@@ -172,9 +172,9 @@ async def test_uploads_lie_over_an_image(shed: Shed, base: bytes, tmp_path: Path
     """An upload into a folder of the image leaves the folder's mode and owner as they are."""
     (tmp_path / "up").mkdir()
     (tmp_path / "up/f").write_text("mine")
-    image = oci.layout(tmp_path / "l", base, oci.layer(oci.directory("work", 0o750, 1000), E("work/old", content=b"o")))
-    said = await shed.said(image, "cat /work/f /work/old; stat -c '%a %u' /work", workdir="/work",
-                           uploads=(Upload(source=tmp_path / "up", target="/work"),))
+    image = oci.layout(tmp_path / "l", base, oci.layer(oci.directory("site", 0o750, 1000), E("site/old", content=b"o")))
+    said = await shed.said(image, "cat /site/f /site/old; stat -c '%a %u' /site", workdir="/site",
+                           uploads=(Upload(source=tmp_path / "up", target="/site"),))
     assert said == ("mineo750 1000\n" if privileged() else "mineo750 0\n")
 
 

