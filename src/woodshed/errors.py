@@ -4,6 +4,8 @@
 
     WoodshedError
     ├── UsageError                cause None         the caller's input is wrong; the command exits 2
+    │   ├── Missing               cause None         what was named is not there
+    │   └── Conflict              cause None         what was asked contradicts what stands already
     ├── EnvironmentFault          environment        image, sandbox or host could not provide the world
     │   ├── SandboxDied           environment        the live sandbox is gone; never an agent's failure
     │   ├── ImageFault            environment        an image or a layer could not be prepared
@@ -68,6 +70,14 @@ class UsageError(WoodshedError):
         text = f"{where}: {message}" if where else message
         end = "" if text.endswith(("?", ".")) else "."
         super().__init__(f"{text}{end} {remedy}" if remedy else text)
+
+
+class Missing(UsageError):
+    """What was named is not there."""
+
+
+class Conflict(UsageError):
+    """What was asked contradicts what stands already."""
 
 
 class EnvironmentFault(WoodshedError):
