@@ -15,8 +15,9 @@ from typing import Any, Literal, get_args
 
 from woodshed.errors import UsageError
 from woodshed.measure.trajectory import from_events
-from woodshed.model import Attempt, Event, EventKind, Run, Task
+from woodshed.model import Attempt, EventKind, Run, Task
 from woodshed.services.declared import read_toml
+from woodshed.services.gathering import Gatherer
 from woodshed.services.history import history
 from woodshed.services.home import Home
 from woodshed.services.lent import lent
@@ -27,8 +28,6 @@ from woodshed.trainers.atif import to_atif
 from woodshed.trainers.card import Tally, card, page
 from woodshed.trainers.files import Form, Shards
 from woodshed.trainers.near import Benchmark
-from woodshed.trainers.records import Calls, calls_of
-from woodshed.trainers.rollouts import rollout
 from woodshed.trainers.rules import ExportRules
 from woodshed.trainers.secrets import Masker
 
@@ -97,7 +96,8 @@ def dataset(home: Home, runs: Sequence[Run], order: Order, told: Progress = lamb
     """
     runs = list({run.id: run for run in runs}.values())
     values, unknown = lent(runs)
-    work = _Work(home, order, Masker(values), _benchmark(order.benchmark))
+    masker = Masker(values)
+    work = _Work(home, order, masker, _benchmark(order.benchmark), Gatherer(home, masker, order.vocabulary))
     with Shards(_emptied(order.out), order.files, order.form) as shards:
         for row in work.rows(runs, told):
             shards.add(work.masked(row))
@@ -138,6 +138,7 @@ class _Work:
     order: Order
     masker: Masker
     benchmark: Benchmark
+    gatherer: Gatherer
     tally: Tally = field(default_factory=Tally)
     clean: dict[tuple[str, str], bool] = field(default_factory=dict)
 
@@ -198,7 +199,7 @@ class _Work:
         if self.order.form == "sft":
             for attempt in over:
                 events = history(self.home, attempt)
-                yield from sft.examples(attempt, self._calls(events), chat.tried(events), self.order.rules.sft,
+                yield from sft.examples(attempt, self.gatherer.calls(events), chat.tried(events), self.order.rules.sft,
                                         self.tally.dropped)
         elif self.order.form == "preference":
             yield from self._pairs(run, over)
@@ -209,7 +210,7 @@ class _Work:
 
     def _pairs(self, run: Run, over: Sequence[Attempt]) -> Iterator[dict[str, Any]]:
         rules, rated = self.order.rules.preference, self.home.store.ratings.of(run.id)
-        found = [preference.candidate(attempt, self._calls(history(self.home, attempt)),
+        found = [preference.candidate(attempt, self.gatherer.calls(history(self.home, attempt)),
                                       [rating.stars for rating in rated.get(attempt.id, ())], rules, self.tally.dropped)
                  for attempt in over]
         yield from preference.pairs([one for one in found if one is not None], rules, self.tally.dropped)
@@ -217,25 +218,13 @@ class _Work:
     def _rollouts(self, run: Run, over: Sequence[Attempt]) -> Iterator[dict[str, Any]]:
         group = []
         for attempt in over:
-            calls = self._calls(history(self.home, attempt))
-            held = self.masker.kinds(part for record in calls.records
-                                     for part in (record.messages, record.answer, record.tools))
-            spoilt = [f"its text holds secrets, and ids cannot be masked ({', '.join(sorted(held))})"] if held else []
-            made = rollout(attempt, calls, spoilt=spoilt)
+            made, prompt = self.gatherer.rollout(attempt)
             self.tally.levels[made.capture_level.value] += 1
             self.tally.drift.update(made.drift)
             self.tally.trainable += made.trainable
             self.tally.untrainable.update({re.sub(r"\bm\d{5,}\b", "…", reason) for reason in made.untrainable})
-            first = next((record for record in calls.records if record.parent is None), None)
-            group.append((made, chat.asked(first) if first is not None else []))
+            group.append((made, prompt))
         yield from grpo.rows(run.id, group)
-
-    def _calls(self, events: Sequence[Event]) -> Calls:
-        return calls_of(events, self._blob, vocabulary=self.order.vocabulary)
-
-    def _blob(self, sha256: str) -> bytes:
-        with self.home.blobs.open(sha256, verify=True) as file:
-            return file.read()
 
 
 def _benchmark(file: Path | None) -> Benchmark:
