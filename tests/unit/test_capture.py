@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from woodshed.errors import ModelRefused
 from woodshed.gateway.capture import SERVERS, kind, level
 from woodshed.gateway.capture.probe import Ask, Complete, probe
 from woodshed.model.rollout import CaptureLevel
@@ -150,5 +151,31 @@ async def test_llamacpp_is_probed_by_two_questions() -> None:
 async def test_what_a_caller_asks_itself_is_kept() -> None:
     """Fields of ours never take the place of the caller's own."""
     found = await probe(*answers("vllm", VLLM)[0], "m")
-    assert found.body({"logprobs": True, "top_logprobs": 5, "x": 1}) == {
+    sent = found.body({"logprobs": True, "top_logprobs": 5, "x": 1})
+    assert {name: sent[name] for name in ("return_token_ids", "logprobs", "top_logprobs", "x")} == {
         "return_token_ids": True, "logprobs": True, "top_logprobs": 5, "x": 1}
+
+
+@pytest.mark.parametrize("name", sorted(SERVERS))
+async def test_the_sampler_is_neutral_but_for_what_the_config_says(name: str) -> None:
+    """What cuts or bends the distribution is switched off in each server's words, whatever a program asked for."""
+    found = await probe(*answers("someone", VLLM)[0], "m", server=name)
+    sent = found.body({"temperature": 0.0, "top_p": 0.5, "max_tokens": 9}, said=("top_p",))
+    assert (sent["temperature"], sent["top_p"], sent["max_tokens"]) == (1.0, 0.5, 9)
+    off = {"sglang": -1, "vllm": 0, "llama.cpp": 0}.get(name)
+    assert (sent.get("top_k"), sent.get("min_p")) == (off, None if off is None else 0.0)
+
+
+async def test_a_server_that_refuses_the_question_is_plain() -> None:
+    """An older version that knows no such fields is asked without them; one that was named is not taken for another."""
+    (ask, _), _ = answers("vllm", VLLM)
+
+    async def complete(body: Mapping[str, Any]) -> Any:
+        if "return_token_ids" in body:
+            raise ModelRefused("extra fields are not permitted")
+        return VLLM
+
+    found = await probe(ask, complete, "m")
+    assert (found.name, found.found) == ("plain", CaptureLevel.TEXT)
+    with pytest.raises(ModelRefused):
+        await probe(ask, complete, "m", server="vllm")

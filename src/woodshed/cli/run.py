@@ -17,7 +17,7 @@ from woodshed.errors import UsageError
 from woodshed.model import Agent, AgentLimits, Durability, Run, RunSpec, Sampling, SandboxPolicy, Task
 from woodshed.sandbox.native.places import sweep
 from woodshed.services import agents as agent_service
-from woodshed.services import boxes, declared, durations, lasting, report, rulesets, runs, shared
+from woodshed.services import boxes, declared, durations, lasting, projects, report, rulesets, runs, shared
 from woodshed.services.home import Home, opened
 
 Tasks = Annotated[list[str] | None, typer.Argument(help="Task folders, or folders of them.", show_default=False)]
@@ -37,6 +37,12 @@ Wall = Annotated[float | None, typer.Option(min=0.1, metavar="SECONDS", help="Wa
 Temperature = Annotated[float | None, typer.Option(min=0.0, help="Sampling temperature (default: the server's).")]
 MaxTokens = Annotated[int, typer.Option(min=1, help="Tokens of one answer.")]
 KeyVariable = Annotated[str | None, typer.Option("--model-key", metavar="VARIABLE", help="Variable holding the key.")]
+Capture = Annotated[str, typer.Option(
+    help="Ask for token ids and logprobs: off, auto, or a server (vllm, sglang, llama.cpp, transformers, plain).")]
+RequireCapture = Annotated[str | None, typer.Option(
+    metavar="LEVEL", help="Refuse to run where the endpoint tells less: tokens+logprobs, tokens or text.")]
+PolicyVersion = Annotated[str | None, typer.Option(
+    metavar="VERSION", help="Of the model's weights, where the server does not tell it; stands in each record.")]
 Verifier = Annotated[str, typer.Option(help="fresh, or poisoned: a second run whose secretly broken tests must fail.")]
 Policy = Annotated[Path | None, typer.Option(metavar="FILE", help="TOML file of the agents' policy; docs/policy.md.")]
 Rules = Annotated[Path | None, typer.Option(metavar="FILE", help="TOML file of reward rules; docs/rewards.md.")]
@@ -54,6 +60,8 @@ Detach = Annotated[bool, typer.Option("--detach", help="Leave it to workers ('wo
 Priority = Annotated[int | None, typer.Option(help="With --detach: a higher one goes first (default: 0).")]
 Pool = Annotated[str, typer.Option(metavar="NAME", help="With --detach: for workers of this pool alone.")]
 Key = Annotated[str | None, typer.Option(help="With --detach: given again, it names the run made with it before.")]
+Project = Annotated[str | None, typer.Option(
+    metavar="NAME", help="Whose run it is: projects share workers evenly (default: WOODSHED_PROJECT or default).")]
 Lasts = Annotated[Durability, typer.Option(
     "--durability", help="fine: an attempt that is cut off goes on at its turn; docs/durability.md.")]
 Checkpoint = Annotated[str | None, typer.Option(
@@ -80,6 +88,9 @@ def run(
     temperature: Temperature = None,
     max_tokens: MaxTokens = 2048,
     model_key: KeyVariable = None,
+    capture: Capture = "off",
+    require_capture: RequireCapture = None,
+    policy_version: PolicyVersion = None,
     dialect: Dialect = "auto",
     tools: Tools = "default",
     policy: Policy = None,
@@ -97,13 +108,15 @@ def run(
     key: Key = None,
     not_before: NotBefore = None,
     pool: Pool = "",
+    project: Project = None,
     json: Json = False,
 ) -> None:
     """Attempt tasks and judge each attempt in a fresh sandbox. Exit 0 when the run finished, whatever the pass rate."""
     if resume is not None:
         _alone(tasks=tasks, agent=agent, model=model, policy=policy, rules=rules, retry=retry, checkpoint=checkpoint,
-               deadline=deadline, durability=durability is not Durability.COARSE)
+               deadline=deadline, durability=durability is not Durability.COARSE, project=project)
     _for_workers(detach, resume, given=not (priority is None and key is None and not_before is None and not pool))
+    project = projects.named(project)
     with opened() as home:
         if resume is not None:
             _go_on(home, resume, concurrency, run_deadline, json)
@@ -112,7 +125,8 @@ def run(
             raise UsageError("nothing to run", remedy="Say: woodshed run FOLDER --agent oracle")
         agents, bound = chosen(
             agent, model, policy, dialect=dialect, temperature=temperature, max_tokens=max_tokens, model_key=model_key,
-            turns=turns, tool_calls=tool_calls, tokens=tokens, wall=wall, tools=tools)
+            turns=turns, tool_calls=tool_calls, tokens=tokens, wall=wall, tools=tools, capture=capture,
+            require_capture=require_capture, policy_version=policy_version)
         spec, found = runs.plan(
             tasks, lasting.lasting(agents, durability, checkpoint), attempts=attempts, concurrency=concurrency or 2,
             seed=seed, engine=boxes.engine_of(bound, engine), verifier=verifier, strict=strict, quarantined=quarantined,
@@ -120,9 +134,9 @@ def run(
             deadlines=declared.deadlines(deadline or (), run_deadline), tell=note)
         if detach:
             _detach(shared.submit(home, spec, found, priority=priority or 0, key=key, slots=concurrency, pool=pool,
-                                  not_before=not_before.astimezone(UTC) if not_before else None), json)
+                                  not_before=not_before.astimezone(UTC) if not_before else None, project=project), json)
         else:
-            _start(home, spec, found, new, json)
+            _start(home, spec, found, new, project, json)
 
 
 def _for_workers(detach: bool, resume: str | None, *, given: bool) -> None:
@@ -144,7 +158,8 @@ def _alone(**options: object) -> None:
 def chosen(
     agent: list[str], model: str | None, policy: Path | None, *, dialect: str, temperature: float | None,
     max_tokens: int, model_key: str | None, turns: int, tool_calls: int, tokens: int | None, wall: float | None,
-    tools: str = "default",
+    tools: str = "default", capture: str = "off", require_capture: str | None = None,
+    policy_version: str | None = None,
 ) -> tuple[tuple[Agent, ...], SandboxPolicy | None]:  # fmt: skip
     """The agents that these options mean, and the policy that binds them."""
     if dialect not in ("auto", "tools", "text"):
@@ -153,7 +168,8 @@ def chosen(
         if dialect not in NAMES:
             raise UsageError(f"unknown dialect '{dialect}'", field="--dialect", remedy=f"Known: {', '.join(NAMES)}.")
     spec = agent_service.parse_model(
-        model, sampling=Sampling(temperature=temperature, max_tokens=max_tokens), key_variable=model_key
+        model, sampling=Sampling(temperature=temperature, max_tokens=max_tokens), key_variable=model_key,
+        capture=capture, require=require_capture, policy_version=policy_version,
     ) if model else None  # fmt: skip
     bound = boxes.load_policy(policy) if policy else None
     limits = AgentLimits(turns=turns, tool_calls=tool_calls, tokens=tokens, wall_s=wall)
@@ -163,25 +179,26 @@ def chosen(
 
 def _detach(run: Run, json: bool) -> None:
     if json:
-        emit_json({"run": run.id, "state": run.state.value})
+        emit_json({"run": run.id, "project": run.project, "state": run.state.value})
     else:
         out.print(f"{run.id}: {run.state.value}")
         note(f"workers take it from here: woodshed worker · woodshed show {run.id} · woodshed runs cancel {run.id}")
 
 
-def _start(home: Home, spec: RunSpec, found: list[Task], new: bool, json: bool) -> None:
-    earlier = None if new else runs.resumable(home, spec)
+def _start(home: Home, spec: RunSpec, found: list[Task], new: bool, project: str, json: bool) -> None:
+    earlier = None if new else runs.resumable(home, spec, project)
     if earlier is not None:
         note(f"the same run was interrupted before: resuming {earlier.id} (--new starts another)")
         _go_on(home, earlier.id, spec.concurrency, None, json)
     else:
-        _finish(home, lambda p: runs.start(home, spec, found, p, sweep=partial(sweep, home.path)), json)
+        _finish(home, lambda p: runs.start(home, spec, found, p, sweep=partial(sweep, home.path), tell=note,
+                                           project=project), json)
 
 
 def _go_on(home: Home, run: str, concurrency: int | None, run_deadline: str | None, json: bool) -> None:
     run_s = durations.seconds(run_deadline, "--run-deadline") if run_deadline else None
     _finish(home, lambda p: runs.resume(home, run, p, concurrency=concurrency, run_s=run_s,
-                                         sweep=partial(sweep, home.path)), json)
+                                         sweep=partial(sweep, home.path), tell=note), json)
 
 
 def _finish(home: Home, drive: Callable[[runs.Progress], Coroutine[Any, Any, Run]], json: bool) -> None:

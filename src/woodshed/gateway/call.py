@@ -7,9 +7,9 @@ import json
 import os
 import random
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, TypeVar
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -17,9 +17,14 @@ import aiohttp
 
 from woodshed.errors import HarnessFault, ModelFault, ModelRateLimited, ModelRefused, ModelUnreachable, WoodshedError
 from woodshed.gateway import responses, wire
+from woodshed.gateway.capture import SERVERS, level
+from woodshed.gateway.capture.probe import Ask, Capturing, probe
 from woodshed.gateway.failure import failure, unparsed
+from woodshed.gateway.pool import Endpoint, Pools, Stay
 from woodshed.interfaces import Interceptor, ModelRequest, ModelResponse
 from woodshed.model import ModelSpec
+from woodshed.model.rollout import WORST, CaptureLevel
+from woodshed.model.tokens import Tokens, flaws
 
 _T = TypeVar("_T", ModelRequest, ModelResponse)
 
@@ -41,12 +46,15 @@ class Patience:
     now: Callable[[], float] = time.time
     chance: Callable[[], float] = random.random
 
-    def wait_s(self, failed: int, fault: ModelFault) -> float | None:
-        """Seconds until the next try after ``failed`` tries; None when there is none."""
+    def wait_s(self, failed: int, fault: ModelFault, *, elsewhere: bool = False) -> float | None:
+        """Seconds until the next try after ``failed`` tries; None when there is none.
+
+        A try ``elsewhere`` need not wait for what this endpoint asked.
+        """
         if failed >= self.tries or not fault.retryable:
             return None
         backoff: float = min(self.longest_s, self.first_s * 2.0 ** (failed - 1)) * (0.5 + 0.5 * self.chance())
-        asked = (fault.retry_after_s if isinstance(fault, ModelRateLimited) else None) or 0.0
+        asked = (fault.retry_after_s if isinstance(fault, ModelRateLimited) and not elsewhere else None) or 0.0
         return None if asked > self.longest_s else max(backoff, asked + 0.1 * backoff if asked else 0.0)
 
 
@@ -76,11 +84,12 @@ class Road:
     session: aiohttp.ClientSession
     interceptors: Sequence[Interceptor] = ()
     patience: Patience = field(default_factory=Patience)
+    pools: Pools = field(default_factory=Pools)
 
 
 async def call(
     request: ModelRequest, spec: ModelSpec, road: Road, witness: Witness, *, seed: int,
-    known: ModelResponse | ModelFault | None = None,
+    known: ModelResponse | ModelFault | None = None, stay: Stay | None = None,
 ) -> ModelResponse:
     """The model's answer to ``request``, as the interceptors let it through.
 
@@ -93,7 +102,7 @@ async def call(
     if known is None:
         witness.sending(request)
         await witness.kept()
-        response = await _persist(request, spec, road, witness, seed)
+        response = await _persist(request, spec, road, witness, seed, stay or Stay())
         witness.received(response)
         await witness.kept()
     else:
@@ -122,17 +131,25 @@ async def _guarded(interceptor: Interceptor, kind: type[_T], step: Callable[...,
 
 
 async def _persist(
-    request: ModelRequest, spec: ModelSpec, road: Road, witness: Witness, seed: int
+    request: ModelRequest, spec: ModelSpec, road: Road, witness: Witness, seed: int, stay: Stay
 ) -> ModelResponse:
     """Try until it works or patience ends. Cut off after a failed try, the CancelledError's cause is that fault."""
     failed, last = 0, None
+
+    async def hold(left_s: float) -> None:
+        if left_s > road.patience.longest_s:
+            raise ModelRateLimited(f"{spec.name} at {spec.base_url}: it asked to be left alone", left_s)
+        await road.patience.sleep(left_s)
+
     try:
         while True:
             try:
-                return await _send(request, spec, road, seed)
+                # A try after a failed one has waited already, as long as it was told.
+                async with road.pools.taken(spec, stay, hold=None if failed else hold) as endpoint:
+                    return await _send(request, spec, road, seed, endpoint)
             except ModelFault as fault:
                 failed, last = failed + 1, fault
-                wait_s = road.patience.wait_s(failed, fault)
+                wait_s = road.patience.wait_s(failed, fault, elsewhere=road.pools.elsewhere(spec))
                 witness.failed(fault, wait_s)
                 if wait_s is None:
                     raise
@@ -142,27 +159,110 @@ async def _persist(
         raise
 
 
-async def _send(request: ModelRequest, spec: ModelSpec, road: Road, seed: int) -> ModelResponse:
-    """One try. The key is read now, and stands in no message."""
-    started, key = time.perf_counter(), _key(spec)
-    url, body, read = spec.base_url.rstrip("/") + "/chat/completions", wire.body, wire.answer
+async def _send(request: ModelRequest, spec: ModelSpec, road: Road, seed: int, endpoint: Endpoint) -> ModelResponse:
+    """One try, at one endpoint."""
+    at, version = spec.at(endpoint.url), endpoint.version or spec.policy_version
+    url, body, read = _completions(at), wire.body, wire.answer
+    if responses.meant(at):
+        url, body, read = at.base_url.rstrip("/"), responses.body, responses.answer
+    capturing = await captured_by(endpoint, at, road) if at.captures else None
+    started, sent = time.perf_counter(), body(request, at, seed)
+    if capturing is not None:
+        sent = capturing.body(sent, said=spec.sampling.said)
+    status, content = await _exchange(url, sent, at, road)
+    seconds = time.perf_counter() - started
+    written = unparsed(status, content)
+    response = ModelResponse(written, finish_reason="unparsed") if written is not None else read(content, seconds)
+    response = replace(response, seconds=seconds, endpoint=endpoint.url if spec.others else None)
+    if capturing is not None:
+        return await _captured(response, capturing, content, _asking(at, road), sent, version)
+    return response if version is None else replace(response, tokens=Tokens(policy_version=version))
+
+
+async def captured_by(endpoint: Endpoint, spec: ModelSpec, road: Road) -> Capturing:
+    """How the endpoint is asked for tokens: it is probed once, by whoever needs it first. Raises ModelFault."""
+    key = (spec.name, spec.capture)
+    async with endpoint.probing:
+        if key not in endpoint.capturing:
+            endpoint.capturing[key] = await _probed(spec, road)
+        return endpoint.capturing[key]
+
+
+async def _probed(spec: ModelSpec, road: Road) -> Capturing:
+    server = None if spec.capture == "auto" else spec.capture
     if responses.meant(spec):
-        url, body, read = spec.base_url.rstrip("/"), responses.body, responses.answer
+        if server not in (None, "plain"):
+            raise ModelRefused(f"{spec.base_url}: token ids are asked for by chat completions alone")
+        return Capturing("plain", SERVERS["plain"], CaptureLevel.TEXT)
+
+    async def complete(body: Mapping[str, Any]) -> Any:
+        return wire.parsed((await _exchange(_completions(spec), body, spec, road))[1])
+
+    return await probe(_asking(spec, road), complete, spec.name, server=server)
+
+
+async def _captured(
+    response: ModelResponse, capturing: Capturing, content: bytes, ask: Ask, sent: Mapping[str, Any],
+    version: str | None,
+) -> ModelResponse:
+    """The answer with what the server told of its tokens, and what is wrong with that."""
+    answer, wrong = (json.loads(content), []) if response.finish_reason != "unparsed" else ({}, [])
+    try:
+        tokens = await capturing.read(answer, ask)
+    except ModelFault as fault:
+        tokens = capturing.server.read(answer)
+        wrong.append(f"the ids of its prompt could not be asked for ({type(fault).__name__}: {fault})")
+    if tokens.policy_version is None and version is not None:
+        tokens = replace(tokens, policy_version=version)
+    wrong += flaws(tokens, prompt_tokens=response.prompt_tokens, completion_tokens=response.completion_tokens)
+    if not wrong and WORST.index(level(tokens)) > WORST.index(capturing.found):
+        wrong.append(f"{capturing.found.value} were told when the endpoint was probed, and now {level(tokens).value}")
+    return replace(response, tokens=tokens, flaws=tuple(wrong), sampling=wire.sampled(sent))
+
+
+def _completions(spec: ModelSpec) -> str:
+    return spec.base_url.rstrip("/") + "/chat/completions"
+
+
+def _asking(spec: ModelSpec, road: Road) -> Ask:
+    """Asks paths from the server's root, over the same session. A question is tried again, and no model samples."""
+    root = spec.base_url.rstrip("/").removesuffix("/v1")
+
+    async def ask(path: str, body: Mapping[str, Any] | None) -> Any:
+        for left in (2, 1, 0):
+            try:
+                return wire.parsed((await _exchange(root + path, body, spec, road))[1])
+            except ModelFault as fault:
+                if not left or not fault.retryable:
+                    raise
+            await road.patience.sleep(road.patience.first_s)
+        raise AssertionError
+
+    return ask
+
+
+async def _exchange(
+    url: str, body: Mapping[str, Any] | None, spec: ModelSpec, road: Road
+) -> tuple[int, bytes]:
+    """Status and content of one request's answer, by POST of a body or GET. The key is read now, and is in no message.
+
+    Raises a ModelFault for every failure but an answer that the model wrote badly (see :func:`unparsed`).
+    """
+    key = _key(spec)
     headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
     if key is not None:
         headers["Authorization"] = f"Bearer {key}"
+    payload = None if body is None else json.dumps(body, ensure_ascii=False, allow_nan=False).encode("utf-8")
     try:
-        payload = json.dumps(body(request, spec, seed), ensure_ascii=False, allow_nan=False).encode("utf-8")
-        async with road.session.post(
-            url, data=payload, headers=headers, allow_redirects=False, proxy=_proxy(url),
-            timeout=aiohttp.ClientTimeout(total=spec.timeout_s),
+        async with road.session.request(
+            "GET" if payload is None else "POST", url, data=payload, headers=headers, allow_redirects=False,
+            proxy=_proxy(url), timeout=aiohttp.ClientTimeout(total=spec.timeout_s),
         ) as answer:
             content = await _bounded(answer)
-            if (written := unparsed(answer.status, content)) is not None:
-                return ModelResponse(written, finish_reason="unparsed", seconds=time.perf_counter() - started)
-            if answer.status >= 300:
+            if answer.status >= 300 and unparsed(answer.status, content) is None:
                 shown = content.replace(key.encode(), b"***") if key else content
                 raise failure(answer.status, answer.headers.get, shown, spec, road.patience.now())
+            return answer.status, content
     except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError) as error:
         raise ModelRefused(f"base_url {spec.base_url!r} is not an http(s) address. Example: "
                            "http://127.0.0.1:8000/v1") from error
@@ -173,7 +273,6 @@ async def _send(request: ModelRequest, spec: ModelSpec, road: Road, seed: int) -
     except (aiohttp.ClientError, OSError) as error:
         raise ModelUnreachable(f"{spec.name} at {spec.base_url}: {type(error).__name__}: {error}. "
                                "Is the server running, and is base_url right?") from None
-    return read(content, time.perf_counter() - started)
 
 
 async def _bounded(answer: aiohttp.ClientResponse) -> bytes:

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import aiohttp
 
-from woodshed.errors import ModelFault
+from woodshed.errors import ModelFault, StoreFault
 from woodshed.gateway import wire
-from woodshed.gateway.call import Patience, Road, call
+from woodshed.gateway.call import Patience, Road, call, captured_by
+from woodshed.gateway.capture import level
+from woodshed.gateway.capture.probe import Capturing
+from woodshed.gateway.pool import Pools, Stay
 from woodshed.gateway.recall import recalled
 from woodshed.interfaces import Emit, Gate, Interceptor, ModelClient, ModelDoor, ModelRequest, ModelResponse
 from woodshed.model import Answer, EventKind, Message, ModelSpec
+from woodshed.model.rollout import CaptureLevel
+from woodshed.model.tokens import Packer, Put
+
+Kept = Callable[[], Awaitable[None]]
+"""Makes what was emitted durable."""
 
 
 class Gateway:
@@ -32,33 +38,46 @@ class Gateway:
         """At most ``concurrent`` calls go to one endpoint at once; None: as many as there are."""
         self._interceptors, self._patience = tuple(interceptors), patience or Patience()
         self._session, self._owned = session, session is None
-        self._most, self._rooms = concurrent, dict[str, asyncio.Semaphore]()
+        self._pools = Pools(concurrent=concurrent)
 
     def client(
-        self, spec: ModelSpec, emit: Emit, *, seed: int = 0, kept: Callable[[], Awaitable[None]] | None = None,
-        past: Sequence[Answer] = (),
+        self, spec: ModelSpec, emit: Emit, *, seed: int = 0, kept: Kept | None = None, past: Sequence[Answer] = (),
+        settled: Kept | None = None, put: Put | None = None,
     ) -> ModelClient:
         """A client for one attempt: its calls go to ``spec`` and into ``emit``; call n is sampled with seed + n.
 
         ``kept``, where given, makes what was emitted durable: it is awaited before a call leaves and after its answer
-        came. The first calls are answered from ``past``, without being sent or recorded once more.
+        came. ``settled`` is awaited in its place only after, before anybody is given the answer. The first calls are
+        answered from ``past``, without being sent or recorded once more. Long lists of tokens are blobs that ``put``
+        keeps; without it they stand in the events.
         """
-        return _Client(self, spec, _Log(spec, emit, kept), seed, past)
+        return _Client(self, spec, _Log(spec, emit, kept, settled, Packer(put)), seed, past)
+
+    async def probe(self, spec: ModelSpec) -> dict[str, Capturing | ModelFault]:
+        """What each endpoint of ``spec`` tells of tokens, by address, found out by a question of one token.
+
+        It is asked once; calls rely on what was found. A fault: it could not be asked, and will be at the first call.
+        """
+        found: dict[str, Capturing | ModelFault] = {}
+        for url in spec.addresses:
+            try:
+                found[url] = await captured_by(self._pools.endpoint(url), spec.at(url), self.road())
+            except ModelFault as fault:
+                found[url] = fault
+        return found
+
+    def policy(self, endpoint: str, version: str) -> None:
+        """From now on the weights at this address are ``version``: calls that are sent from now on are stamped so.
+
+        A server that tells a version of its own is believed.
+        """
+        self._pools.endpoint(endpoint).version = version
 
     def serve(self, model: ModelClient, gate: Gate, name: str) -> ModelDoor:
         """See :data:`woodshed.interfaces.Serve`. Raises nothing; must be called where the event loop runs."""
         from woodshed.gateway.server import Door  # the server's half of the HTTP library, which few runs need
 
         return Door(model, gate, name)
-
-    @asynccontextmanager
-    async def room(self, spec: ModelSpec) -> AsyncIterator[None]:
-        """Held while one call to ``spec`` is made: others wait where the endpoint has no room for more."""
-        if self._most is None:
-            yield
-            return
-        async with self._rooms.setdefault(spec.base_url, asyncio.Semaphore(self._most)):
-            yield
 
     async def close(self) -> None:
         """End the connections. Idempotent."""
@@ -71,7 +90,7 @@ class Gateway:
         if self._session is None:
             # The engine's concurrency bounds the calls; a second bound here would only hide a queue.
             self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
-        return Road(self._session, self._interceptors, self._patience)
+        return Road(self._session, self._interceptors, self._patience, self._pools)
 
 
 class _Client:
@@ -79,14 +98,14 @@ class _Client:
 
     def __init__(self, gateway: Gateway, spec: ModelSpec, log: _Log, seed: int, past: Sequence[Answer]) -> None:
         self._gateway, self._spec, self._log, self._seed = gateway, spec, log, seed
-        self._calls, self._past = 0, deque(past)
+        self._calls, self._past, self._stay = 0, deque(past), Stay()
 
     async def call(self, request: ModelRequest) -> ModelResponse:
         seed = self._seed + self._calls
         self._calls += 1
         known = recalled(self._past.popleft()) if self._past else None
-        async with self._gateway.room(self._spec):
-            return await call(request, self._spec, self._gateway.road(), _Entry(self._log), seed=seed, known=known)
+        return await call(request, self._spec, self._gateway.road(), _Entry(self._log), seed=seed, known=known,
+                          stay=self._stay)
 
 
 class _Log:
@@ -96,8 +115,10 @@ class _Log:
     conversation and not with its square; ``tools`` is None where they are the previous call's.
     """
 
-    def __init__(self, spec: ModelSpec, emit: Emit, kept: Callable[[], Awaitable[None]] | None = None) -> None:
-        self._spec, self.emit, self.kept = spec, emit, kept
+    def __init__(
+        self, spec: ModelSpec, emit: Emit, kept: Kept | None, settled: Kept | None, packer: Packer
+    ) -> None:
+        self._spec, self.emit, self.kept, self.settled, self._packer = spec, emit, kept, settled, packer
         self._count = 0
         self._messages: list[Message] = []
         self._tools: list[dict[str, Any]] | None = None
@@ -121,12 +142,32 @@ class _Log:
         return name
 
 
+    def tokens(self, call: str, response: ModelResponse, parent: str | None) -> dict[str, Any]:
+        """What an answer's event holds besides the answer: see ``docs/events.md``."""
+        if (tokens := response.tokens) is None:
+            return {}
+        wrong, written = list(response.flaws), dict[str, Any]()
+        try:
+            written = self._packer.packed(call, tokens, parent=parent)
+        except StoreFault as fault:
+            wrong.append(f"they could not be kept ({fault})")
+        told: dict[str, Any] = {"tokens": written} if written else {}
+        if self._spec.captures:
+            told["capture_level"] = (CaptureLevel.TEXT if wrong else level(tokens)).value
+        if wrong:
+            told["flaws"] = wrong
+        if response.sampling is not None:
+            told["sampling"] = dict(response.sampling)
+        return told
+
+
 class _Entry:
     """The Witness of one call."""
 
     def __init__(self, log: _Log) -> None:
         self._log, self._call = log, ""
         self._parent: str | None = None
+        self._answered = False
 
     def sending(self, request: ModelRequest) -> None:
         self._call, self._parent = self._log.intent(request), request.parent
@@ -137,6 +178,8 @@ class _Entry:
     async def kept(self) -> None:
         if self._log.kept is not None:
             await self._log.kept()
+        elif self._answered and self._log.settled is not None:
+            await self._log.settled()
 
     def failed(self, fault: ModelFault, again_in_s: float | None) -> None:
         then = "no further try" if again_in_s is None else f"trying again in {again_in_s:.1f} s"
@@ -146,13 +189,18 @@ class _Entry:
         self._log.emit(EventKind.NOTE, {"text": f"model call failed, {then}: {kind}: {fault}", **over})
 
     def received(self, response: ModelResponse) -> None:
+        told = self._log.tokens(self._call, response, self._parent)
         self._log.emit(EventKind.MODEL_RESULT, {
             "call": self._call, "content": response.content,
             "tool_calls": [c.model_dump(mode="json") for c in response.tool_calls],
             "finish_reason": response.finish_reason, "seconds": round(response.seconds, 6),
             "usage": {"prompt_tokens": response.prompt_tokens, "completion_tokens": response.completion_tokens},
-            **_of(self._parent),
+            **told, **({"endpoint": response.endpoint} if response.endpoint else {}), **_of(self._parent),
         })
+        if wrong := told.get("flaws"):
+            self._log.emit(EventKind.NOTE, {"text": f"the tokens of model call {self._call} cannot be trained on: "
+                                                    f"{'; '.join(wrong)}"})
+        self._answered = True
 
 
 def _of(parent: str | None) -> dict[str, str]:

@@ -45,6 +45,12 @@ def body(request: ModelRequest, spec: ModelSpec, seed: int) -> dict[str, Any]:
     return sampling | asked | {key: value for key, value in optional.items() if value is not None}
 
 
+def sampled(body: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a body is for the sampler."""
+    names = (*PASSED, *_WITH_TOOLS, "max_tokens", "seed", "stop")
+    return {name: body[name] for name in names if name in body}
+
+
 def message_json(message: Message) -> dict[str, Any]:
     """One message as it is sent. A call whose arguments were no object is sent with ``{}``: servers parse history."""
     sent: dict[str, Any] = {"role": message.role, "content": printable(message.content)}
@@ -66,16 +72,21 @@ def tool_json(tool: ToolSpec) -> dict[str, Any]:
                                              **({"strict": True} if tool.strict else {})}}
 
 
+def parsed(payload: bytes) -> Any:
+    """The JSON of an answer. Raises ModelGarbled."""
+    try:
+        return json.loads(payload)
+    except (ValueError, RecursionError) as error:
+        raise ModelGarbled(f"the answer is not JSON ({type(error).__name__}): {excerpt(payload)}") from None
+
+
 def answer(payload: bytes, seconds: float) -> ModelResponse:
     """The answer in ``payload``. Raises ModelGarbled for anything but the protocol.
 
     A tool call the model wrote badly is no garbled answer: it comes back as a ToolCall with ``error``, for the loop to
     explain. Only what the server itself must get right is demanded here.
     """
-    try:
-        data = json.loads(payload)
-    except (ValueError, RecursionError) as error:
-        raise ModelGarbled(f"the answer is not JSON ({type(error).__name__}): {excerpt(payload)}") from None
+    data = parsed(payload)
     choice = _first_choice(data, payload)
     message = choice.get("message")
     if not isinstance(message, Mapping):

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Literal, Self, get_args
+
 from pydantic import Field
 
 from woodshed.model.durability import CheckpointRule, Durability
 from woodshed.model.network import NetworkPolicy
 from woodshed.model.policy import Limits, SandboxPolicy
 from woodshed.model.record import Record
+from woodshed.model.rollout import CaptureLevel
+
+Capture = Literal["off", "auto", "vllm", "sglang", "llama.cpp", "transformers", "plain"]
+"""Whether, and in which server's way, token ids and logprobs are asked for; ``auto``: the endpoint is probed."""
+CAPTURES: tuple[str, ...] = get_args(Capture)
 
 
 class Sampling(Record):
@@ -20,9 +27,18 @@ class Sampling(Record):
     max_tokens: int = Field(default=2048, gt=0)
     seed: int | None = None
 
+    @property
+    def said(self) -> frozenset[str]:
+        """The names of what is asked for."""
+        return frozenset(name for name, value in self if value is not None)
+
 
 class ModelSpec(Record):
-    """An endpoint and its sampling. ``key_variable`` names the environment variable; the key itself is never stored."""
+    """An endpoint and its sampling. ``key_variable`` names the environment variable; the key itself is never stored.
+
+    ``others`` are further endpoints of the same model, the same weights, and the same kind of server: with ``base_url``
+    they are a pool (``gateway/pool.py``).
+    """
 
     name: str
     base_url: str = Field(description="ends before /chat/completions, or in /responses: the shape")
@@ -30,6 +46,25 @@ class ModelSpec(Record):
     sampling: Sampling = Sampling()
     context_tokens: int | None = Field(default=None, gt=0)
     timeout_s: float = Field(default=600.0, gt=0)
+    others: tuple[str, ...] = Field(default=(), description="further base_urls")
+    capture: Capture = Field(default="off", description="ask for token ids and logprobs: docs/gateway.md")
+    capture_least: CaptureLevel | None = Field(default=None, description="a run refuses to begin below this level")
+    policy_version: str | None = Field(default=None, description="of the weights, where the server does not tell it")
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """All its endpoints."""
+        return (self.base_url, *self.others)
+
+    @property
+    def captures(self) -> bool:
+        """Token ids are asked for."""
+        return self.capture != "off"
+
+    def at(self, url: str) -> Self:
+        """The same at this one endpoint."""
+        return self if url == self.base_url and not self.others else \
+            self.model_copy(update={"base_url": url, "others": ()})
 
 
 class AgentLimits(Record):

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from woodshed.model.tokens import Tokens
 from woodshed.model.trajectory import Message, ToolCall
 
 
@@ -36,7 +37,11 @@ class ModelRequest:
 
 @dataclass(frozen=True, slots=True)
 class ModelResponse:
-    """The answer. ``tool_calls`` are parsed where the server or dialect parsed them; text stays in ``content``."""
+    """The answer. ``tool_calls`` are parsed where the server or dialect parsed them; text stays in ``content``.
+
+    ``tokens`` are what the server told of token ids, where it was asked; ``flaws`` say why they cannot be trained on.
+    ``sampling`` is what that server was sent of it, ``endpoint`` where it stands.
+    """
 
     content: str
     tool_calls: tuple[ToolCall, ...] = ()
@@ -44,3 +49,7 @@ class ModelResponse:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     seconds: float = 0.0
+    tokens: Tokens | None = None
+    flaws: tuple[str, ...] = ()
+    sampling: Mapping[str, Any] | None = None
+    endpoint: str | None = None

@@ -79,9 +79,12 @@ def flaws(
 
 @dataclass(slots=True)
 class Packer:
-    """Makes the ``tokens`` of the ``model_result`` events of one execution. ``put`` keeps blobs."""
+    """Makes the ``tokens`` of the ``model_result`` events of one execution. ``put`` keeps blobs; None: there are none.
 
-    put: Put
+    A list that could not be kept raises what ``put`` raises, and the next prompt does not go on from that call.
+    """
+
+    put: Put | None
     _last: dict[str | None, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
 
     def packed(self, call: str, tokens: Tokens, *, parent: str | None = None) -> dict[str, Any]:
@@ -104,7 +107,7 @@ class Packer:
         return written
 
     def _list(self, name: str, values: Sequence[float], code: str) -> dict[str, Any]:
-        if len(values) <= INLINE:
+        if len(values) <= INLINE or self.put is None:
             return {name: list(values)}
         return {"blob": self.put(struct.pack(f"<{len(values)}{code}", *values))}
 

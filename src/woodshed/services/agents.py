@@ -8,6 +8,8 @@ from urllib.parse import urlsplit
 from woodshed import plugins, settings
 from woodshed.errors import UsageError
 from woodshed.model import Agent, AgentLimits, ModelSpec, Sampling, SandboxPolicy
+from woodshed.model.agent import CAPTURES
+from woodshed.model.rollout import WORST, CaptureLevel
 
 DEFAULT_TOOLS: tuple[str, ...] = Agent.model_fields["tools"].default
 LOCAL = "local:"
@@ -67,26 +69,44 @@ def crossed(harnesses: Sequence[str], models: Sequence[ModelSpec], *, limits: Ag
     return tuple(agents.values())
 
 
-def parse_model(text: str, *, sampling: Sampling, key_variable: str | None = None) -> ModelSpec:
-    """The ModelSpec that ``text`` means: ``local[:NAME]``, ``FILE.gguf``, ``NAME@URL``.
+def parse_model(
+    text: str, *, sampling: Sampling, key_variable: str | None = None, capture: str = "off",
+    require: str | None = None, policy_version: str | None = None,
+) -> ModelSpec:
+    """The ModelSpec that ``text`` means: ``local[:NAME]``, ``FILE.gguf``, ``NAME@URL``, ``NAME@URL,URL…`` (a pool).
 
-    A NAME alone takes its endpoint from the setting ``model_url``. Raises UsageError for anything else.
+    A NAME alone takes its endpoint from the setting ``model_url``. ``capture`` says how tokens are asked for, and
+    ``require`` the least level of it (``auto``, then, where nothing else is said). Raises UsageError for anything else.
     """
+    if capture not in CAPTURES:
+        raise UsageError(f"unknown way to capture '{capture}'", field="--capture",
+                         remedy=f"Known: {', '.join(CAPTURES)}.")
+    if require is not None and require not in [level.value for level in WORST]:
+        raise UsageError(f"unknown level '{require}'", field="--require-capture",
+                         remedy=f"Known: {', '.join(level.value for level in WORST)}.")
+    told = {"capture": "auto" if require is not None and capture == "off" else capture,
+            "capture_least": CaptureLevel(require) if require is not None else None, "policy_version": policy_version}
+    return _endpoint(text, sampling, key_variable).model_copy(update=told)
+
+
+def _endpoint(text: str, sampling: Sampling, key_variable: str | None) -> ModelSpec:
     if text == "local" or text.startswith(LOCAL) or text.endswith(".gguf"):
         from woodshed.gateway.local import resolve
 
         choice = resolve(text.removeprefix(LOCAL) if text != "local" else None)
         return ModelSpec(name=choice.name, base_url=f"{LOCAL}{choice.reference}", sampling=sampling)
     name, at, url = text.partition("@")
-    url = url if at else settings.setting("model_url")
-    if not name or not url.startswith(("http://", "https://")):
+    urls = [one.strip().rstrip("/") for one in (url if at else settings.setting("model_url")).split(",")]
+    if not name or not all(one.startswith(("http://", "https://")) for one in urls):
         raise UsageError(
             f"'{text}' names no endpoint", field="--model",
-            remedy="Say local, local:NAME, FILE.gguf, or NAME@http://HOST:PORT/v1.",
+            remedy="Say local, local:NAME, FILE.gguf, or NAME@http://HOST:PORT/v1 (several of one model: URL,URL).",
         )  # fmt: skip
-    _check_address(url)
+    for one in urls:
+        _check_address(one)
     key = key_variable or settings.setting("model_key") or None
-    return ModelSpec(name=name, base_url=url.rstrip("/"), sampling=sampling, key_variable=key)
+    first, *others = dict.fromkeys(urls)
+    return ModelSpec(name=name, base_url=first, others=tuple(others), sampling=sampling, key_variable=key)
 
 
 def _check_address(url: str) -> None:

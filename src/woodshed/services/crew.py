@@ -9,13 +9,15 @@ from contextlib import AsyncExitStack, contextmanager
 from types import TracebackType
 from typing import Self
 
-from woodshed import settings
+from woodshed import plugins, settings
 from woodshed.engine.durable import Durable
 from woodshed.engine.lease import Lease, claim
 from woodshed.errors import Paused
 from woodshed.interfaces import SandboxEngine
 from woodshed.model import Attempt, EventKind, Outcome, Run, Task
 from woodshed.model.retry import Breaker
+from woodshed.services.ears import Ears
+from woodshed.services.hearing import hears
 from woodshed.services.home import Home
 from woodshed.services.janitor import FIRST_S, Janitor, Sweep, ended, nothing
 from woodshed.services.runtime import EndState, Runtime, again_in_s, interrupted, overdue
@@ -27,12 +29,19 @@ Finished = Callable[[Outcome], None]
 class Crew:
     """Everything live that executes the attempts of a run here. Leaving it closes all of it."""
 
-    def __init__(self, home: Home, run: Run, tasks: Sequence[Task], *, sweep: Sweep = nothing) -> None:
-        """``sweep`` removes what dead sandbox engines left, on a timer; an engine that opens does so by itself."""
+    def __init__(
+        self, home: Home, run: Run, tasks: Sequence[Task], *, sweep: Sweep = nothing,
+        tell: Callable[[str], None] = lambda sentence: None,
+    ) -> None:
+        """``sweep`` removes what dead sandbox engines left, on a timer; an engine that opens does so by itself.
+
+        ``tell`` hears what people should know of the run's models.
+        """
         self._home, self._run, self._sweep = home, run, sweep
         # The durable engine begins one more than may act: its sandbox opens, and records are written, beside them.
         slots = asyncio.Semaphore(run.spec.concurrency)
-        self._runtime = Runtime(home, run, tasks, slots=slots, parallel=run.spec.concurrency)
+        self._ears = Ears(home.store.messages)
+        self._runtime = Runtime(home, run, tasks, slots=slots, parallel=run.spec.concurrency, ears=self._ears, tell=tell)
         self._stack = AsyncExitStack()
         self._lease = Lease(home.path)
         self._durable = Durable(
@@ -74,6 +83,8 @@ class Crew:
             self._stack.push_async_callback(self._durable.close)
             tending = asyncio.create_task(Janitor(self._home, self._sweep, self._durable).tend(first_s=FIRST_S))
             self._stack.push_async_callback(ended, tending)
+            if any(hears(plugins.harness(agent.harness)) for agent in self._run.spec.agents):
+                self._stack.push_async_callback(ended, asyncio.create_task(self._ears.listen(self._run.id)))
         except BaseException:
             await self._stack.aclose()
             raise
@@ -113,7 +124,7 @@ class Crew:
                 for again in done:
                     if not again.cancelled():
                         again.result()
-            if self._paused is not None:
+            if self._paused is not None and self._attempts:
                 raise Paused(self._paused)
 
     async def _execute(self, attempt_id: str) -> None:

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-from woodshed.errors import UsageError
+from woodshed.errors import ModelFault, UsageError
 from woodshed.gateway.local import LocalServer
 from woodshed.gateway.reach import reachable
 from woodshed.model import Agent, ModelSpec
+from woodshed.model.rollout import WORST, CaptureLevel
 from woodshed.services.agents import LOCAL
+
+if TYPE_CHECKING:
+    from woodshed.gateway.capture.probe import Capturing
+    from woodshed.gateway.client import Gateway
+
+_OURS = ("sampling", "capture", "capture_least", "policy_version")
+"""What an agent says of a model that we serve; the rest is the server's."""
 
 
 class Endpoints:
@@ -21,14 +30,14 @@ class Endpoints:
 
     def __init__(self, home: Path, agents: Iterable[Agent], *, parallel: int) -> None:
         self._home, self._parallel = home, parallel
-        self._models = {agent.model.base_url: agent.model for agent in agents if agent.model}
-        self._live: dict[str, Served] = {}
+        self._models = [agent.model for agent in agents if agent.model]
+        self._served: dict[str, Served] = {}
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
         try:
-            for url, model in self._models.items():
-                self._live[url] = await self._open(model)
+            for model in self._models:
+                await self._open(model)
         except BaseException:
             await self._stack.aclose()
             raise
@@ -41,25 +50,25 @@ class Endpoints:
 
     def bound(self, agent: Agent) -> Agent:
         """The agent with its model's live address, and the dialect that model speaks unless one was asked for."""
-        if agent.model is None:
+        if agent.model is None or (live := self._served.get(agent.model.base_url)) is None:
             return agent
-        live = self._live[agent.model.base_url]
-        model = live.model.model_copy(update={"sampling": agent.model.sampling})
+        model = live.model.model_copy(update={name: getattr(agent.model, name) for name in _OURS})
         dialect = live.dialect if agent.dialect == "auto" else agent.dialect
         return agent.model_copy(update={"model": model, "dialect": dialect})
 
-    async def _open(self, model: ModelSpec) -> Served:
+    async def _open(self, model: ModelSpec) -> None:
+        if model.base_url in self._served:
+            return
         if model.base_url.startswith(LOCAL):
             server = LocalServer(model.base_url.removeprefix(LOCAL), self._home, parallel=self._parallel)
             await self._stack.enter_async_context(server)
-            return Served(server.spec(model.sampling), server.model.dialect)
-        if not await reachable(model):
+            self._served[model.base_url] = Served(server.spec(model.sampling), server.model.dialect)
+        elif not any(await asyncio.gather(*(reachable(model.at(url)) for url in model.addresses))):
             raise UsageError(
-                f"no model answers at {model.base_url}",
+                f"no model answers at {' or '.join(model.addresses)}",
                 field="--model",
                 remedy="Start the server, or mend the address.",
             )
-        return Served(model, "auto")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,3 +77,35 @@ class Served:
 
     model: ModelSpec
     dialect: str
+
+
+async def captured(gateway: Gateway, models: Iterable[ModelSpec]) -> Sequence[str]:
+    """What the endpoints of those that are to be captured tell of tokens: a sentence each, for people.
+
+    Raises UsageError where one tells less than its run demands, or nobody could find out.
+    """
+    told: dict[str, None] = {}
+    for model in {(model.name, model.addresses, model.capture): model for model in models if model.captures}.values():
+        found = await gateway.probe(model)
+        told |= dict.fromkeys(_sentence(model, url, one) for url, one in found.items())
+        _demand(model, found)
+    return list(told)
+
+
+def _sentence(model: ModelSpec, url: str, found: Capturing | ModelFault) -> str:
+    if isinstance(found, ModelFault):
+        return f"{model.name} at {url}: what it tells of tokens could not be found out yet ({found})"
+    level = f"capture {found.found.value} ({found.name})"
+    if found.found is CaptureLevel.TEXT:
+        level += ": it tells no token ids that could be relied upon; for evaluation and SFT"
+    return f"{model.name} at {url}: {level}"
+
+
+def _demand(model: ModelSpec, found: Mapping[str, Capturing | ModelFault]) -> None:
+    if (least := model.capture_least) is None:
+        return
+    for url, one in found.items():
+        if isinstance(one, ModelFault) or WORST.index(one.found) > WORST.index(least):
+            what = str(one) if isinstance(one, ModelFault) else f"it tells {one.found.value} ({one.name})"
+            raise UsageError(f"{model.name} at {url} does not give {least.value}: {what}", field="--require-capture",
+                             remedy="See docs/gateway.md for servers and the flags they need, or ask for less.")

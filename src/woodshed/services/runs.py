@@ -31,7 +31,7 @@ from woodshed.model.deadlines import least_verify_s
 from woodshed.model.event import now
 from woodshed.model.retry import RetryRules
 from woodshed.model.rules import RuleSet
-from woodshed.services import hearing, lasting, rulesets
+from woodshed.services import hearing, lasting, projects, rulesets
 from woodshed.services.calibration.standing import admitted
 from woodshed.services.crew import Crew
 from woodshed.services.home import Home
@@ -141,22 +141,24 @@ def _check_policies(spec: RunSpec, tasks: Sequence[Task], tell: Callable[[str], 
 
 
 async def start(
-    home: Home, spec: RunSpec, tasks: Sequence[Task], progress: Progress, *, sweep: Sweep = nothing
+    home: Home, spec: RunSpec, tasks: Sequence[Task], progress: Progress, *, sweep: Sweep = nothing,
+    tell: Callable[[str], None] = lambda sentence: None, project: str | None = None,
 ) -> Run:
     """Create the run and drive it to its end; the finished Run.
 
     When the caller is cancelled, everything live is closed and the run is left ``interrupted``, ready to resume.
-    ``sweep`` removes what dead sandbox engines left, again and again while it runs.
+    ``sweep`` removes what dead sandbox engines left, again and again while it runs. ``tell`` hears what people should
+    know of its models. It is the ``project``'s (default: as the setting says).
     """
-    run = Run(id=new_run_id(), spec=spec, created_at=now())
-    async with Crew(home, run, tasks, sweep=sweep) as crew:
+    run = Run(id=new_run_id(), project=projects.named(project), spec=spec, created_at=now())
+    async with Crew(home, run, tasks, sweep=sweep, tell=tell) as crew:
         home.store.create_run(run.model_copy(update={"executor": crew.executor}), planned(run, tasks))
         return await drive(home, run, crew, progress)
 
 
 async def resume(
     home: Home, run_id: str, progress: Progress, *, concurrency: int | None = None, run_s: float | None = None,
-    sweep: Sweep = nothing,
+    sweep: Sweep = nothing, tell: Callable[[str], None] = lambda sentence: None,
 ) -> Run:
     """Finish an interrupted run: its open attempts get a new execution, finished ones stand.
 
@@ -170,7 +172,7 @@ async def resume(
         deadlines = run.spec.deadlines.model_copy(update={"run_s": run_s})
         run = run.model_copy(update={"spec": run.spec.model_copy(update={"deadlines": deadlines})})
     tasks = unchanged(run)
-    async with Crew(home, run, tasks, sweep=sweep) as crew:
+    async with Crew(home, run, tasks, sweep=sweep, tell=tell) as crew:
         crew.take_over()
         return await drive(home, run, crew, progress)
 
@@ -201,10 +203,10 @@ def _refuse_shared(home: Home, run: Run) -> None:
     raise UsageError(f"{run.id} is handed out to workers, and {shared.state.value}", field="run", remedy=remedy)
 
 
-def resumable(home: Home, spec: RunSpec) -> Run | None:
-    """The newest unfinished run that asked for the same thing and whose owner is gone; None when there is none."""
+def resumable(home: Home, spec: RunSpec, project: str | None = None) -> Run | None:
+    """The newest unfinished run of the project that asked for the same thing and whose owner is gone, or None."""
     wanted = spec.model_copy(update={"concurrency": 1})
-    for run in home.store.runs(unfinished=True):
+    for run in home.store.runs(projects.named(project), unfinished=True):
         same = run.spec.model_copy(update={"concurrency": 1}) == wanted
         if same and not (run.executor and owner(home.path, run.executor)) \
                 and home.store.queue.submission(run.id) is None:
@@ -264,7 +266,8 @@ async def drive(home: Home, run: Run, crew: Crew, progress: Progress, further: F
         raise
     except BaseException:
         with suppress(StoreFault):  # where the store is what failed, its own error is the one to tell
-            home.store.set_run_state(run.id, RunState.INTERRUPTED)
+            over = further is _nothing_further and all(one.outcome for one in home.store.attempts(run.id))
+            home.store.set_run_state(run.id, RunState.FINISHED if over else RunState.INTERRUPTED)
         raise
     home.store.set_run_state(run.id, RunState.FINISHED)
     return home.store.run(run.id)

@@ -14,7 +14,7 @@ from woodshed import plugins
 from woodshed.attempt import Parts, judge_end_state, run_attempt
 from woodshed.errors import Cause, UsageError, WoodshedError
 from woodshed.harness.resume import Fine
-from woodshed.interfaces import Emit, Harness, ModelClient, SandboxEngine, Verifier
+from woodshed.interfaces import Emit, Harness, Hear, ModelClient, SandboxEngine, Verifier
 from woodshed.measure.resume import past
 from woodshed.model import (
     Agent,
@@ -30,10 +30,13 @@ from woodshed.model import (
     StopReason,
     Task,
 )
+from woodshed.services import hearing
+from woodshed.services.ears import Ears
 from woodshed.services.grading import Grading
 from woodshed.services.ground import Ground, goes_on, origin
 from woodshed.services.home import Home
 from woodshed.settings import setting
+from woodshed.store.commits import Commits
 from woodshed.store.eventlog import EventLog
 
 if TYPE_CHECKING:
@@ -57,8 +60,11 @@ class Runtime:
     """
 
     def __init__(
-        self, home: Home, run: Run, tasks: Sequence[Task], *, slots: asyncio.Semaphore, parallel: int
+        self, home: Home, run: Run, tasks: Sequence[Task], *, slots: asyncio.Semaphore, parallel: int,
+        ears: Ears, tell: Callable[[str], None] = lambda sentence: None,
     ) -> None:
+        """``ears`` hear what is sent to attempts. ``tell`` hears, at the beginning, what people should know of models.
+        """
         self._home, self._run = home, run
         self._tasks: Mapping[str, Task] = {task.id: task for task in tasks}
         self._agents: dict[str, Agent] = {agent.name: agent for agent in run.spec.agents}
@@ -66,7 +72,8 @@ class Runtime:
             agent.name: plugins.harness(agent.harness) for agent in run.spec.agents
         }
         self._verifier: Verifier = plugins.verifier(run.spec.verifier)
-        self._slots, self._parallel = slots, parallel
+        self._slots, self._parallel, self._tell = slots, parallel, tell
+        self._commits, self._ears = Commits(home.store), ears
         self._stack = AsyncExitStack()
         self.given: Callable[[Attempt], EndState | None] = lambda attempt: None
         """Asked of every attempt: an end state is judged in the place of what its agent would do."""
@@ -122,7 +129,7 @@ class Runtime:
     async def _reach_models(self) -> None:
         """The gateway stands and every model named is reachable; the agents are bound to their addresses."""
         from woodshed.gateway.client import Gateway  # with the HTTP client 0.1 s, which a run without a model saves
-        from woodshed.services.endpoints import Endpoints
+        from woodshed.services.endpoints import Endpoints, captured
 
         self._gateway = Gateway(concurrent=_at_once())
         self._stack.push_async_callback(self._gateway.close)
@@ -130,6 +137,8 @@ class Runtime:
             Endpoints(self._home.path, self._agents.values(), parallel=self._parallel)
         )
         self._agents = {name: endpoints.bound(agent) for name, agent in self._agents.items()}
+        for sentence in await captured(self._gateway, [one.model for one in self._agents.values() if one.model]):
+            self._tell(sentence)
 
     async def execute(self, attempt: Attempt, log: EventLog) -> Outcome:
         """One execution's outcome, its events in ``log``; who is cancelled sets it aside as evidence."""
@@ -139,6 +148,7 @@ class Runtime:
         if self._run.spec.check is None:
             grader = self._grading.grader(task, log.emit, execution=log.execution, earlier=earlier)
         emit, harness = grader.emit if grader else log.emit, self._harnesses[agent.name]
+        hear = await self._hear(harness, log, fine)
         if self._ground is not None:
             with suppress(WoodshedError):  # what it is shows where the sandbox is opened
                 await self._ground.ready()
@@ -147,7 +157,7 @@ class Runtime:
             engine=self._engine,
             harness=harness,
             verifier=self._verifier,
-            model=self._client(agent, emit, attempt.seed, fine),
+            model=self._client(agent, emit, attempt.seed, fine, log),
             blobs=self._home.blobs,
             emit=emit,
             slots=self._slots,
@@ -156,6 +166,7 @@ class Runtime:
             deadlines=self._run.spec.deadlines,
             fine=fine,
             serve=self._gateway.serve if self._gateway is not None else None,
+            hear=hear,
             ground=self._ground.engine if self._ground is not None else None,
         )
         if fine is not None and (captured := await fine.captured(parts.blobs, emit)) is not None:
@@ -177,14 +188,29 @@ class Runtime:
             earlier = [event for event in events if event.execution < log.execution]
         return Fine(keep, agent.checkpoint, past(earlier), leaving=lambda: self.leaving), earlier
 
-    def _client(self, agent: Agent, emit: Emit, seed: int, fine: Fine | None) -> ModelClient | None:
+    async def _hear(self, harness: Harness, log: EventLog, fine: Fine | None) -> Hear | None:
+        """How the attempt hears what is sent to it; what its conversation has already is not told again."""
+        if not hearing.hears(harness):
+            return None
+        past = fine.past if fine is not None else None
+        known = [number for heard in past.heard.values() for number, _ in heard] if past is not None else []
+        if known:
+            await asyncio.to_thread(self._home.store.messages.carry, log.attempt, known, log.execution)
+        return self._ears.of(log, known)
+
+    def _client(
+        self, agent: Agent, emit: Emit, seed: int, fine: Fine | None, log: EventLog
+    ) -> ModelClient | None:
+        """Its calls are durable before anybody has an answer, where they are captured: a trainer may rely on them."""
         if agent.model is None:
             return None
         assert self._gateway is not None
         known: Sequence[Answer] = fine.past.answers if fine is not None and fine.past is not None else ()
         if self._ground is not None and goes_on(self._ground.of.agent, agent):
             known = self._ground.of.past.answers
-        return self._gateway.client(agent.model, emit, seed=seed, past=known, kept=fine.keep if fine else None)
+        settled = partial(self._commits.keep, log) if agent.model.captures else None
+        return self._gateway.client(agent.model, emit, seed=seed, past=known, kept=fine.keep if fine else None,
+                                    settled=settled, put=self._home.blobs.put)
 
 
 def _at_once() -> int | None:

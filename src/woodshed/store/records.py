@@ -306,6 +306,20 @@ class Store:
                     raise Cancelled(f"a newer execution of {newest[0]} has begun")
                 _append(connection, facts)
 
+    def append_all(self, parts: Sequence[tuple[tuple[str, int], Sequence[Mapping[str, Any]]]]) -> list[bool]:
+        """Add rows of several (attempt, execution) in one transaction: of those that are their attempt's newest.
+
+        Which ones were; of others nothing is added. Raises StoreFault; then nothing at all is.
+        """
+        with self._write("appending events") as connection:
+            counts = []
+            for (attempt, execution), facts in sorted(parts, key=lambda part: part[0]):  # locks in one order
+                newest = connection.execute(_NEWEST, {"this": attempt}).scalar() == execution
+                counts.append(((attempt, execution), newest))
+                if newest:
+                    _append(connection, facts)
+        return [dict(counts)[who] for who, _ in parts]
+
     def events(self, attempt_id: str, execution: int | None = None) -> list[Event]:
         """Events of an attempt in the order they happened; of one execution, or of all."""
         query = sa.select(events).where(events.c.attempt == attempt_id).order_by(events.c.execution, events.c.seq)

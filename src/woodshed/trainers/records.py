@@ -93,6 +93,7 @@ class _Reader:
 
     def _record(self, event: Event, call: str, asked: Mapping[str, Any], data: Mapping[str, Any]) -> CallRecord:
         tokens, wrong = self._tokens(call, data)
+        wrong = tuple(dict.fromkeys((*map(str, data.get("flaws") or ()), *wrong)))
         if asked["gap"]:
             wrong = (*wrong, "the messages before it are missing")
         level, theirs = _level(tokens), bool(data.get("inherited"))
@@ -102,7 +103,8 @@ class _Reader:
             prompt_token_ids=tokens.prompt, completion_token_ids=tokens.completion, logprobs=_finite(tokens.logprobs),
             loss_mask=None if tokens.completion is None else (int(not theirs),) * len(tokens.completion),
             finish_reason=str(data.get("finish_reason") or "stop"), asked=asked["data"].get("asked") or {},
-            sampling=asked["data"].get("sampling") or {}, messages=asked["messages"], tools=asked["tools"],
+            sampling=data.get("sampling") or asked["data"].get("sampling") or {}, messages=asked["messages"],
+            tools=asked["tools"],
             answer=_answer(data), inherited=theirs, capture_level=level, flaws=wrong,
         )
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from woodshed.gateway.capture import llamacpp, plain, sglang, vllm
+from woodshed.gateway.capture import llamacpp, plain, sglang, transformers, vllm
 from woodshed.gateway.capture.server import Server
 from woodshed.model.rollout import CaptureLevel
 from woodshed.model.tokens import Tokens, flaws
 
 SERVERS: Mapping[str, Server] = {
-    "vllm": Server(vllm.FIELDS, vllm.read),
-    "sglang": Server(sglang.FIELDS, sglang.read),
-    "llama.cpp": Server(llamacpp.FIELDS, llamacpp.read, llamacpp.tokenize, llamacpp.tokenized),
-    "plain": Server(plain.FIELDS, plain.read),
+    "vllm": Server(vllm.FIELDS, vllm.read, neutral=vllm.NEUTRAL),
+    "sglang": Server(sglang.FIELDS, sglang.read, neutral=sglang.NEUTRAL),
+    "llama.cpp": Server(llamacpp.FIELDS, llamacpp.read, llamacpp.tokenize, llamacpp.tokenized, llamacpp.NEUTRAL),
+    "transformers": Server(transformers.FIELDS, transformers.read, neutral=transformers.NEUTRAL),
+    "plain": Server(plain.FIELDS, plain.read, neutral=plain.NEUTRAL),
 }
 """Servers by name. ``plain`` speaks chat completions and no more: its logprobs have no ids."""
 
@@ -22,7 +23,10 @@ _OWNERS = {"vllm": "vllm", "sglang": "sglang", "llamacpp": "llama.cpp"}
 
 
 def kind(models: Any) -> str:
-    """Which server answered ``GET /v1/models`` so: by the owner that each tells. ``plain`` where none is known."""
+    """Which server answered ``GET /v1/models`` so: by the owner that each tells. ``plain`` where none is known.
+
+    transformers serve names the model's author there; it is known by name alone.
+    """
     listed = models.get("data") if isinstance(models, Mapping) else None
     for model in listed if isinstance(listed, list) else ():
         if isinstance(model, Mapping) and (name := _OWNERS.get(str(model.get("owned_by")))) is not None:

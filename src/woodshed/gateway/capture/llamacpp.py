@@ -13,6 +13,8 @@ from woodshed.gateway.capture.server import ids, logprobs, part
 from woodshed.model.tokens import Tokens
 
 FIELDS: Mapping[str, Any] = {"verbose": True, "return_tokens": True, "logprobs": True, "top_logprobs": 1}
+NEUTRAL: Mapping[str, Any] = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
+"""Its own defaults (0.8, 40, 0.95, 0.05) cut the distribution."""
 
 
 def read(answer: Mapping[str, Any]) -> Tokens:

@@ -8,6 +8,8 @@ from typing import Any
 from woodshed.model.tokens import Tokens
 
 FIELDS: Mapping[str, Any] = {}
+NEUTRAL: Mapping[str, Any] = {"temperature": 1.0, "top_p": 1.0}
+"""What every server of the protocol takes."""
 
 
 def read(answer: Mapping[str, Any]) -> Tokens:

@@ -5,10 +5,11 @@ Pure but for the two ways to ask that it is given. How a call then asks, and rea
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from woodshed.errors import ModelGarbled, ModelRefused
 from woodshed.gateway.capture import SERVERS, kind, level
 from woodshed.gateway.capture.server import Server, part
 from woodshed.model.rollout import CaptureLevel
@@ -31,9 +32,13 @@ class Capturing:
     server: Server
     found: CaptureLevel
 
-    def body(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """The request's body, with what this server needs to be asked. What the caller asked itself is kept."""
-        return {**self.server.fields, **body}
+    def body(self, body: Mapping[str, Any], said: Collection[str] = ()) -> dict[str, Any]:
+        """The request's body, with what this server needs to be asked. What the caller asked itself is kept.
+
+        But for its sampler, which is the neutral one, except in what is ``said`` (names of the agent's config).
+        """
+        neutral = {name: value for name, value in self.server.neutral.items() if name not in said}
+        return {**self.server.fields, **body, **neutral}
 
     async def read(self, answer: Mapping[str, Any], ask: Ask) -> Tokens:
         """What an answer tells; the prompt's ids by a further question, where the server tells its text alone."""
@@ -50,11 +55,17 @@ async def probe(ask: Ask, complete: Complete, model: str, *, server: str | None 
     A server that tells less than its kind is said to (an older version, a flag that is missing) has the level of what
     it told. Counts of its own that disagree with its ids make it text. Raises whatever these two raise.
     """
-    name = server or kind(await ask("/v1/models", None))
+    name = server or await _kind(ask)
     found = Capturing(name, SERVERS[name], CaptureLevel.TEXT)
     question = {"model": model, "messages": [{"role": "user", "content": "Say A."}], "max_tokens": 1, "temperature": 0,
                 "stream": False}
-    answer = await complete(found.body(question))
+    try:
+        answer = await complete(found.body(question, said=("temperature",)))
+    except ModelRefused:
+        if server is not None or name == "plain":
+            raise
+        found = Capturing("plain", SERVERS["plain"], CaptureLevel.TEXT)  # an older version, that knows no such fields
+        answer = await complete(found.body(question, said=("temperature",)))
     if not isinstance(answer, Mapping):
         return found
     tokens = await found.read(answer, ask)
@@ -62,3 +73,11 @@ async def probe(ask: Ask, complete: Complete, model: str, *, server: str | None 
     if flaws(tokens, **{name: count for name, count in counts.items() if isinstance(count, int)}):
         return found
     return replace(found, found=level(tokens))
+
+
+async def _kind(ask: Ask) -> str:
+    """By the list of its models; one that has no such list is a plain one."""
+    try:
+        return kind(await ask("/v1/models", None))
+    except (ModelRefused, ModelGarbled):
+        return "plain"

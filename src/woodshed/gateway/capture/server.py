@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from woodshed.model.tokens import Tokens
@@ -13,6 +13,9 @@ from woodshed.model.tokens import Tokens
 class Server:
     """``fields`` are added to a request; ``read`` finds in the answer what it tells, and never raises.
 
+    ``neutral`` is a sampler that leaves the model's distribution as it is, in this server's words: without it the
+    logprobs are not those of the distribution that was sampled from.
+
     Where a server tells only the text of the prompt, ``tokenize`` makes (path, body) of the further question, the path
     from the server's root, and ``tokenized`` the ids of its answer.
     """
@@ -21,6 +24,7 @@ class Server:
     read: Callable[[Mapping[str, Any]], Tokens]
     tokenize: Callable[[str], tuple[str, dict[str, Any]]] | None = None
     tokenized: Callable[[Any], tuple[int, ...] | None] | None = None
+    neutral: Mapping[str, Any] = field(default_factory=dict)
 
 
 def ids(value: Any) -> tuple[int, ...] | None:

@@ -14,6 +14,8 @@ from woodshed.model.tokens import Tokens
 FIELDS: Mapping[str, Any] = {
     "return_prompt_token_ids": True, "return_token_ids": True, "return_meta_info": True, "logprobs": True,
 }
+NEUTRAL: Mapping[str, Any] = {"temperature": 1.0, "top_k": -1, "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0}
+"""All of it is said, for what is not is taken from the model's ``generation_config.json``. It refuses a top_k of 0."""
 
 
 def read(answer: Mapping[str, Any]) -> Tokens:

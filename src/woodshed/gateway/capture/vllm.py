@@ -12,6 +12,8 @@ from woodshed.gateway.capture.server import ids, logprobs, part
 from woodshed.model.tokens import Tokens
 
 FIELDS: Mapping[str, Any] = {"return_token_ids": True, "logprobs": True, "top_logprobs": 0}
+NEUTRAL: Mapping[str, Any] = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0}
+"""All of it is said: what is not, is taken from the model's ``generation_config.json``, which may cut and penalise."""
 
 
 def read(answer: Mapping[str, Any]) -> Tokens:
