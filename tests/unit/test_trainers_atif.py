@@ -147,7 +147,7 @@ def test_verdicts_stand_apart_from_rewards() -> None:
 def test_harbor_itself_accepts_the_export() -> None:
     """Harbor's own model reads what we write."""
     if find_spec("harbor") is None:
-        pytest.skip("needs Harbor in this environment: pip install harbor")
+        pytest.skip("needs Harbor in this environment: pip install harbor (Python 3.12 or later)")
     trajectories = __import__("harbor.models.trajectories", fromlist=["Trajectory"])
     read = trajectories.Trajectory.model_validate(to_atif(told(), run="r7"))
     assert read.session_id == "r7"
