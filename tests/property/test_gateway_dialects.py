@@ -30,6 +30,7 @@ RESPONSES = st.builds(
     ModelResponse, content=TEXT, tool_calls=st.lists(CALLS, max_size=3).map(tuple),
     finish_reason=st.sampled_from(["stop", "length", "tool_calls"]), prompt_tokens=st.integers(0, 10**9),
     completion_tokens=st.integers(0, 10**9))
+ASKED = Asked(ModelRequest(()))
 STAMP, SPEC = Stamp("1", 0, "m"), ModelSpec(name="m", base_url="http://127.0.0.1/v1")
 NAMES = ["messages", "tools", "stop", "n", "stream", "stream_options", "max_tokens", "max_completion_tokens", "model",
          "temperature", "seed", "tool_choice", "functions", "user"]
@@ -44,7 +45,7 @@ def test_what_is_sent_on_is_what_was_asked(
     """A request written by our own wire is read as itself."""
     request = ModelRequest(tuple(messages), tuple(tools), tuple(stop), most)
     body = json.loads(json.dumps(wire.body(request, SPEC, 0)))
-    found = chat.read(body).request
+    found = chat.read(body, {}).request
     assert (found.messages, found.tools, found.stop, found.max_tokens) == (
         request.messages, request.tools, request.stop, most)
 
@@ -53,7 +54,7 @@ def test_what_is_sent_on_is_what_was_asked(
 @given(RESPONSES)
 def test_an_answer_is_read_as_it_was_given(response: ModelResponse) -> None:
     """What a program gets, our own client would read as what the model said."""
-    read = wire.answer(json.dumps(chat.answer(response, STAMP)).encode(), 0.0)
+    read = wire.answer(json.dumps(chat.answer(response, ASKED, STAMP)).encode(), 0.0)
     assert (read.content, read.tool_calls, read.prompt_tokens, read.completion_tokens) == (
         response.content, response.tool_calls, response.prompt_tokens, response.completion_tokens)
     assert read.finish_reason == ("tool_calls" if response.tool_calls and response.finish_reason == "stop"
@@ -65,10 +66,10 @@ def test_an_answer_is_read_as_it_was_given(response: ModelResponse) -> None:
 def test_a_stream_says_what_the_answer_says(response: ModelResponse, usage: bool) -> None:
     """The parts of a stream, put together as SDKs do, are the whole answer."""
     asked = Asked(ModelRequest(()), stream=True, usage=usage)
-    events = b"".join(chat.stream(response, asked, STAMP)).decode().split("\n\n")
+    events = (chat.opening(None, asked, STAMP) + b"".join(chat.stream(response, asked, STAMP))).decode().split("\n\n")
     assert events[-2:] == ["data: [DONE]", ""]
     chunks = [json.loads(event.removeprefix("data: ")) for event in events[:-2]]
-    whole = chat.answer(response, STAMP)
+    whole = chat.answer(response, ASKED, STAMP)
     told = chunks.pop()["usage"] if usage else whole["usage"]
     assert told == whole["usage"]
     message = whole["choices"][0]["message"]
@@ -99,7 +100,7 @@ def joined(deltas: Iterable[dict[str, Any]]) -> tuple[str, list[dict[str, Any]]]
 def test_anything_is_read_or_refused(body: dict[str, Any]) -> None:
     """Whatever a body holds, reading it raises nothing but a refusal, and what is read can be recorded and sent."""
     try:
-        asked = chat.read(body)
+        asked = chat.read(body, {})
     except Refused:
         return
     json.dumps(wire.body(asked.request, SPEC, 0), allow_nan=False).encode()

@@ -13,7 +13,7 @@ from aiohttp import web
 from doors import HELLO, door
 from scripted import Script, bash, said, served
 from woodshed.errors import HarnessFault
-from woodshed.gateway import server
+from woodshed.gateway import connections, server
 from woodshed.gateway.call import Patience
 from woodshed.gateway.client import Gateway
 from woodshed.interfaces import ModelRequest, ModelResponse
@@ -94,10 +94,11 @@ async def test_a_slow_stream_shows_signs_of_life(monkeypatch: pytest.MonkeyPatch
 
     async with door(script=Slow([said("hi"), (500, "gone")])) as outside:
         events = await outside.events_of({**HELLO, "stream": True})
-        assert events[0] == events[1] == ": waiting for the model"
+        assert events[0]["choices"][0]["delta"] == {"role": "assistant", "content": ""}
+        assert events[1] == events[2] == ": waiting for the model"
         assert events[-1] == "[DONE]"
         events = await outside.events_of({**HELLO, "stream": True})
-        assert events[0].startswith(":")
+        assert events[1].startswith(":")
         assert events[-1]["error"]["code"] == "model_unreachable"
 
 
@@ -313,7 +314,7 @@ async def test_sizes_and_forms_are_bounded(monkeypatch: pytest.MonkeyPatch) -> N
 
 async def test_a_connection_that_says_nothing_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever dribbles a head, or a body, does not hold a connection for ever."""
-    monkeypatch.setattr(server, "IDLE_S", 0.1)
+    monkeypatch.setattr(connections, "IDLE_S", 0.1)
     monkeypatch.setattr(server, "BODY_S", 0.1)
     async with door(said("hi")) as outside:
         port = int(outside.url.rpartition(":")[2])

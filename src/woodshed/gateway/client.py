@@ -195,7 +195,8 @@ class _Entry:
             "tool_calls": [c.model_dump(mode="json") for c in response.tool_calls],
             "finish_reason": response.finish_reason, "seconds": round(response.seconds, 6),
             "usage": {"prompt_tokens": response.prompt_tokens, "completion_tokens": response.completion_tokens},
-            **told, **({"endpoint": response.endpoint} if response.endpoint else {}), **_of(self._parent),
+            **({"reasoning": response.reasoning} if response.reasoning else {}), **told,
+            **({"endpoint": response.endpoint} if response.endpoint else {}), **_of(self._parent),
         })
         if wrong := told.get("flaws"):
             self._log.emit(EventKind.NOTE, {"text": f"the tokens of model call {self._call} cannot be trained on: "

@@ -2,46 +2,47 @@
 
 One :class:`Door` belongs to one attempt. It knows one key, speaks the dialects listed in ``SPOKEN``, and asks its gate
 before each call, so that an attempt's limits hold for programs that know nothing of them. What is said here is hostile:
-sizes and times are bounded, and nothing of ours stands in an answer but what the dialect needs.
+sizes and times are bounded, and nothing of ours stands in an answer but what the dialect needs. Requests come in by
+connections of its own (``admit``), or by a frontend that many doors share (``frontend.py``).
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import hmac
 import json
-import logging
 import secrets
-import socket
 import time
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from aiohttp import web
-from aiohttp.web_protocol import RequestHandler
 
 from woodshed.errors import WoodshedError
 from woodshed.gateway import denial
-from woodshed.gateway.dialects import Asked, Denied, Dialect, Failure, Refused, Stamp, chat
+from woodshed.gateway.connections import Connections
+from woodshed.gateway.dialects import Asked, Denied, Dialect, Failure, Refused, Stamp, chat, fields, messages, responses
+from woodshed.gateway.estimate import estimate
+from woodshed.gateway.memory import Memory
 from woodshed.gateway.turns import GRACE_S, Turn, Turns
 from woodshed.interfaces import Gate, ModelClient, ModelRequest, ModelResponse
 from woodshed.model import StopReason
 
-SPOKEN: Mapping[tuple[str, ...], Dialect] = {("v1", "chat", "completions"): chat}
+SPOKEN: Mapping[tuple[str, ...], Dialect] = {
+    ("v1", "chat", "completions"): chat, ("v1", "responses"): responses, ("v1", "messages"): messages}
 """Dialects by the path of their requests."""
+COUNTED = ("v1", "messages", "count_tokens")
 BODY_BYTES = 32_000_000
-BODY_S, IDLE_S = 60.0, 60.0
-"""Within this a request's body is here, and a connection has said, or says again, what it wants."""
+BODY_S = 60.0
+"""Within this a request's body is here."""
 MOST_RUNNING = 32
 """Calls of one attempt that run at once; more are told to come again."""
 PATIENCE_S, ALIVE_S = 5.0, 10.0
 """A stream begins when the answer is there, or after this, with a sign of life each ``ALIVE_S``: until it has begun, a
 failure still has a status of its own."""
-_ALIVE = b": waiting for the model\n\n"
-_SILENT = logging.getLogger("woodshed.gateway.server")
-_SILENT.addHandler(logging.NullHandler())
-_SILENT.propagate = False  # what hostile programs send is no news, and may hold a key
+_STREAM = {"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache"}
 
 
 class Door:
@@ -51,112 +52,137 @@ class Door:
         """``name`` is the model's, as programs are told it."""
         self.key = secrets.token_urlsafe(32)
         self._model, self._gate, self._name, self._open = model, gate, name, True
-        self._turns = Turns(grace_s=grace_s)
-        self._connections: dict[object, _Connection] = {}
-        self._server = web.Server(
-            self._handle, handler_cancellation=True, access_log=None, logger=_SILENT, auto_decompress=False,
-            keepalive_timeout=IDLE_S, lingering_time=1.0)
+        self._turns, self._memory = Turns(grace_s=grace_s), Memory()
+        self._counted: tuple[ModelRequest, int] | None = None
+        self._connections = Connections(lambda request: self.respond(request, request.path))
 
     async def admit(self, descriptor: int) -> None:
         """Serve one connection until it ends. The descriptor is closed then."""
-        end = socket.socket(fileno=descriptor)
-        end.setblocking(False)
-        handler = self._server()
-        connection = self._connections[handler] = _Connection(handler)
-        try:
-            await asyncio.get_running_loop().connect_accepted_socket(lambda: connection, end)
-            await connection.ended.wait()
-        except OSError:
-            end.close()
-        finally:
-            connection.cut()
-            del self._connections[handler]
+        await self._connections.admit(descriptor)
 
     async def close(self) -> None:
         """The key is dead, calls in flight are cut off. Idempotent."""
         self._open = False
         await self._turns.close()
-        for connection in list(self._connections.values()):
-            connection.cut()
+        self._connections.cut()
 
     # -- requests ------------------------------------------------------------------------------------------------------
 
-    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        """The answer to one request; whatever goes wrong here, no word of it gets out."""
-        path = tuple(part for part in request.path.split("/") if part)
-        dialect = SPOKEN.get(path, chat)
-        async with self._serving(request):
-            try:
-                return await self._answer(request, path, dialect)
-            except Denied as denied:
-                return _failed(dialect, denied.failure)
-            except WoodshedError as fault:
-                return _failed(dialect, denial.of_fault(fault))
-            except ConnectionError:  # nobody is there to be told
-                raise
-            except Exception as error:  # of ours: the attempt is told, the program is not
-                self._gate.broken(f"the gateway's server failed upon a request ({type(error).__name__})")
-                return _failed(dialect, denial.BROKEN)
-
-    @asynccontextmanager
-    async def _serving(self, request: web.BaseRequest) -> AsyncIterator[None]:
-        connection = self._connections.get(request.protocol)
-        if connection is not None:
-            connection.busy()
+    async def respond(self, request: web.BaseRequest, path: str) -> web.StreamResponse:
+        """The answer to one request for ``path``; whatever goes wrong here, no word of it gets out."""
+        parts = tuple(part for part in path.split("/") if part)
+        dialect = meant(parts, request.headers)
         try:
-            yield
-        finally:
-            if connection is not None:
-                connection.idle()
+            return await self._answer(request, parts, dialect)
+        except Denied as denied:
+            return failed(dialect, denied.failure)
+        except WoodshedError as fault:
+            return failed(dialect, denial.of_fault(fault))
+        except ConnectionError:  # nobody is there to be told
+            raise
+        except Exception as error:  # of ours: the attempt is told, the program is not
+            self._gate.broken(f"the gateway's server failed upon a request ({type(error).__name__})")
+            return failed(dialect, denial.BROKEN)
 
     async def _answer(self, request: web.BaseRequest, path: tuple[str, ...], dialect: Dialect) -> web.StreamResponse:
         if not self._known(request.headers):
             raise Denied(denial.DEAD_KEY)
-        if path in SPOKEN:
+        if path in SPOKEN or path == COUNTED:
             if request.method != "POST":
                 raise Refused("use POST", status=405)
-            return await self._complete(request, dialect)
+            asked, digest = await self._asked(request, path, dialect)
+            if path == COUNTED:
+                return _json(200, {"input_tokens": estimate(asked.request, self._counted)})
+            return await self._complete(request, dialect, asked, digest)
         if path[:2] == ("v1", "models") and request.method == "GET":
-            model = {"id": self._name, "object": "model", "created": 0, "owned_by": "woodshed"}
-            if len(path) == 2:
-                return _json(200, {"object": "list", "data": [model]})
-            return _json(200, model | {"id": "/".join(path[2:])[:200]})  # any name is this model's
+            return _json(200, _models(dialect, self._name, "/".join(path[2:])[:200]))
         raise Denied(denial.NOT_FOUND)
 
     def _known(self, headers: Mapping[str, str]) -> bool:
         """Whether they hold the key; compared in a time that tells nothing of it."""
-        kind, _, token = headers.get("Authorization", "").partition(" ")
-        given = token.strip() if kind.lower() == "bearer" else headers.get("x-api-key", "")
-        right = hmac.compare_digest(given.encode("utf-8", "surrogateescape"), self.key.encode())
+        right = hmac.compare_digest(given_key(headers), self.key.encode())
         return right and self._open
+
+    async def _asked(self, request: web.BaseRequest, path: tuple[str, ...], dialect: Dialect) -> tuple[Asked, bytes]:
+        """What is asked, and the digest of all that it says."""
+        body = (await _body(request)).replace(self.key.encode(), b"***")  # no model needs it, and no record holds it
+        asked = dialect.read(_object(body), request.headers)
+        if asked.follows is not None:
+            asked = asked.after(self._memory.find(asked.follows))
+        if not asked.request.messages:
+            raise Refused("there is nothing to answer: send at least one message")
+        return asked, hashlib.sha256("/".join(path).encode() + b"\0" + body).digest()
 
     # -- calls ---------------------------------------------------------------------------------------------------------
 
-    async def _complete(self, request: web.BaseRequest, dialect: Dialect) -> web.StreamResponse:
-        body = (await _body(request)).replace(self.key.encode(), b"***")  # no model needs it, and no record holds it
-        asked = dialect.read(_object(body))
-        turn = self._turns.find(body, request.headers) or self._begin(body, request.headers, asked)
-        stamp, delivered = Stamp(secrets.token_hex(12), int(time.time()), self._name), False
+    async def _complete(
+        self, request: web.BaseRequest, dialect: Dialect, asked: Asked, digest: bytes
+    ) -> web.StreamResponse:
+        turn = self._turns.find(digest, request.headers) or self._begin(digest, request.headers, asked)
+        delivered = False
         self._turns.join(turn)
         try:
-            if asked.stream:
-                answer = await _streamed(request, dialect, asked, turn, stamp)
-            else:
-                answer = _json(200, dialect.answer(await asyncio.shield(turn.task), stamp))
-                await answer.prepare(request)
-                await answer.write_eof()
+            answer = await self._delivered(request, dialect, asked, turn)
             delivered = True
         finally:
             self._turns.leave(turn, delivered=delivered)
         return answer
 
-    def _begin(self, body: bytes, headers: Mapping[str, str], asked: Asked) -> Turn:
+    async def _delivered(
+        self, request: web.BaseRequest, dialect: Dialect, asked: Asked, turn: Turn
+    ) -> web.StreamResponse:
+        """The answer, sent. A stream whose answer comes in time is sent in one piece; so is a failure, in its body."""
+        done, _ = await asyncio.wait([turn.task], timeout=PATIENCE_S if asked.stream else None)
+        named = {dialect.REQUEST_ID: f"req_{turn.stamp.id}"}
+        if not done:
+            return await self._slow(request, dialect, asked, turn, web.StreamResponse(headers=_STREAM | named))
+        response = self._result(asked, turn)
+        if asked.stream:
+            events = (dialect.opening(response, asked, turn.stamp), *dialect.stream(response, asked, turn.stamp))
+            answer = web.Response(body=b"".join(events), headers=_STREAM | named)
+        else:
+            answer = _json(200, dialect.answer(response, asked, turn.stamp), named)
+        await answer.prepare(request)
+        await answer.write_eof()
+        return answer
+
+    async def _slow(
+        self, request: web.BaseRequest, dialect: Dialect, asked: Asked, turn: Turn, answer: web.StreamResponse
+    ) -> web.StreamResponse:
+        """A stream that begins before its answer is there: with signs of life until then."""
+        await answer.prepare(request)
+        await answer.write(dialect.opening(None, asked, turn.stamp))
+        while not turn.task.done():
+            await answer.write(dialect.ALIVE)
+            await asyncio.wait([turn.task], timeout=ALIVE_S)
+        try:
+            response = self._result(asked, turn)
+        except Denied as denied:
+            await answer.write(dialect.broken(denied.failure, asked, turn.stamp))
+        except WoodshedError as fault:
+            await answer.write(dialect.broken(denial.of_fault(fault), asked, turn.stamp))
+        else:
+            await answer.write(b"".join(dialect.stream(response, asked, turn.stamp)))
+        await answer.write_eof()
+        return answer
+
+    def _result(self, asked: Asked, turn: Turn) -> ModelResponse:
+        """What the call came to. Raises what it raised; Denied where it was cut off, which closing alone does."""
+        if turn.task.cancelled():
+            raise Denied(denial.DEAD_KEY)
+        response = turn.task.result()
+        if asked.remembered:
+            self._memory.keep(f"resp_{turn.stamp.id}", asked.conversation(response))
+        return response
+
+    def _begin(self, digest: bytes, headers: Mapping[str, str], asked: Asked) -> Turn:
         if self._turns.running >= MOST_RUNNING:
             raise Denied(denial.BUSY)
         allowed = self._gate.before(asked.request)
         if isinstance(allowed, StopReason):
             raise Denied(denial.limit(allowed))
-        return self._turns.begin(body, headers, self._call(allowed))
+        stamp = Stamp(secrets.token_hex(12), int(time.time()), self._name)
+        return self._turns.begin(digest, headers, self._call(allowed), stamp)
 
     async def _call(self, request: ModelRequest) -> ModelResponse:
         """One call of the attempt's client; the gate is told once how it ended."""
@@ -166,30 +192,36 @@ class Door:
             self._gate.failed(error if isinstance(error, Exception) else None)
             raise
         self._gate.after(request, response)
-        return response
+        self._counted = (request, response.prompt_tokens) if response.prompt_tokens else self._counted
+        return replace(response, tokens=None)  # no program is told them, and answers are remembered for a while
 
 
-async def _streamed(
-    request: web.BaseRequest, dialect: Dialect, asked: Asked, turn: Turn, stamp: Stamp
-) -> web.StreamResponse:
-    """The answer as a stream: whole when it comes, with signs of life until then."""
-    answer = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8",
-                                         "Cache-Control": "no-cache"})
-    done, _ = await asyncio.wait([turn.task], timeout=PATIENCE_S)
-    if done:
-        turn.task.result()  # a failure is answered as one
-    await answer.prepare(request)
-    while not done:
-        await answer.write(_ALIVE)
-        done, _ = await asyncio.wait([turn.task], timeout=ALIVE_S)
-    try:
-        response = await asyncio.shield(turn.task)
-    except WoodshedError as fault:
-        await answer.write(dialect.broken(denial.of_fault(fault)))
-    else:
-        await answer.write(b"".join(dialect.stream(response, asked, stamp)))
-    await answer.write_eof()
-    return answer
+def meant(path: tuple[str, ...], headers: Mapping[str, str]) -> Dialect:
+    """The dialect of a request, and of the refusal of one for a path that none has."""
+    return SPOKEN.get(path) or (messages if path == COUNTED or "anthropic-version" in headers else chat)
+
+
+def given_key(headers: Mapping[str, str]) -> bytes:
+    """The key that a request holds: as a bearer's token, or in Anthropic's header."""
+    kind, _, token = headers.get("Authorization", "").partition(" ")
+    given = token.strip() if kind.lower() == "bearer" else headers.get("x-api-key", "")
+    return given.encode("utf-8", "surrogateescape")
+
+
+def failed(dialect: Dialect, failure: Failure) -> web.Response:
+    """The answer that is none."""
+    headers = {"x-should-retry": "true" if failure.again else "false"}
+    if failure.after_s is not None:
+        headers["Retry-After"] = f"{max(0.0, failure.after_s):.0f}"
+    return _json(failure.status, dialect.failure(failure), headers)
+
+
+def _models(dialect: Dialect, name: str, asked: str) -> Mapping[str, Any]:
+    """The attempt's model, alone in a list; or by whatever name it is asked for."""
+    if dialect is messages:
+        return messages.model(asked) if asked else messages.listed(name)
+    model = {"id": asked or name, "object": "model", "created": 0, "owned_by": "woodshed"}
+    return model if asked else {"object": "list", "data": [model]}
 
 
 async def _body(request: web.BaseRequest) -> bytes:
@@ -222,63 +254,5 @@ def _object(body: bytes) -> dict[str, Any]:
 
 
 def _json(status: int, data: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> web.Response:
-    text = json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode("utf-8")
-    return web.Response(status=status, body=text, headers={"Content-Type": "application/json", **(headers or {})})
-
-
-def _failed(dialect: Dialect, failure: Failure) -> web.Response:
-    headers = {"x-should-retry": "true" if failure.again else "false"}
-    if failure.after_s is not None:
-        headers["Retry-After"] = f"{max(0.0, failure.after_s):.0f}"
-    return _json(failure.status, dialect.failure(failure), headers)
-
-
-class _Connection(asyncio.Protocol):
-    """What passes between a connection and the HTTP library. One that wants nothing for too long is cut off."""
-
-    def __init__(self, handler: RequestHandler) -> None:
-        self.ended = asyncio.Event()
-        self._handler, self._transport = handler, None
-        self._loop = asyncio.get_running_loop()
-        self._later = self._loop.call_later(IDLE_S, self.cut)
-
-    _transport: asyncio.BaseTransport | None
-
-    def busy(self) -> None:
-        """A request is being served."""
-        self._later.cancel()
-
-    def idle(self) -> None:
-        """It was."""
-        self._later.cancel()
-        if not self.ended.is_set():
-            self._later = self._loop.call_later(IDLE_S, self.cut)
-
-    def cut(self) -> None:
-        """End it now. Idempotent."""
-        self._later.cancel()
-        if isinstance(self._transport, asyncio.Transport):
-            self._transport.abort()
-        elif self._transport is not None:
-            self._transport.close()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport
-        self._handler.connection_made(transport)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._later.cancel()
-        self.ended.set()
-        self._handler.connection_lost(exc)
-
-    def data_received(self, data: bytes) -> None:
-        self._handler.data_received(data)
-
-    def eof_received(self) -> None:
-        self._handler.eof_received()
-
-    def pause_writing(self) -> None:
-        self._handler.pause_writing()
-
-    def resume_writing(self) -> None:
-        self._handler.resume_writing()
+    return web.Response(status=status, body=fields.dumped(data),
+                        headers={"Content-Type": "application/json", **(headers or {})})

@@ -8,13 +8,13 @@ requests that neither says it of are two: a program may well ask for several ans
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from woodshed.gateway.dialects import Stamp
 from woodshed.interfaces import ModelResponse
 
 GRACE_S = 10.0
@@ -26,11 +26,12 @@ _MOST = 64
 
 @dataclass(eq=False)
 class Turn:
-    """One call of the model, and who waits for it."""
+    """One call of the model, and who waits for it. All who ask for it get an answer of the same ``stamp``."""
 
     task: asyncio.Task[ModelResponse]
     body: bytes
     key: str | None
+    stamp: Stamp
     waiting: int = 0
     delivered: bool = False
     at: float = field(default_factory=time.monotonic)
@@ -42,16 +43,16 @@ class Turn:
 
 
 class Turns:
-    """The calls of one door, those that run and those of late."""
+    """The calls of one door, those that run and those of late. A request is known by the digest of all it says."""
 
     def __init__(self, *, grace_s: float = GRACE_S, clock: Callable[[], float] = time.monotonic) -> None:
         self._grace_s, self._clock = grace_s, clock
         self._turns: OrderedDict[int, Turn] = OrderedDict()
         self._later: dict[Turn, asyncio.TimerHandle] = {}
 
-    def find(self, body: bytes, headers: Mapping[str, str]) -> Turn | None:
+    def find(self, digest: bytes, headers: Mapping[str, str]) -> Turn | None:
         """The call that a request with this body is another asking for; None where it is a new one."""
-        digest, key = hashlib.sha256(body).digest(), headers.get("Idempotency-Key")
+        key = headers.get("Idempotency-Key")
         equal = [turn for turn in reversed(self._turns.values())
                  if turn.body == digest and self._clock() - turn.at < REMEMBERED_S]
         if missed := [turn for turn in equal if turn.missed and not _failed(turn)]:
@@ -60,10 +61,12 @@ class Turns:
         latest = same or (equal if _is_retry(headers) else [])
         return latest[0] if latest and not _failed(latest[0]) else None
 
-    def begin(self, body: bytes, headers: Mapping[str, str], doing: Coroutine[Any, Any, ModelResponse]) -> Turn:
+    def begin(
+        self, digest: bytes, headers: Mapping[str, str], doing: Coroutine[Any, Any, ModelResponse], stamp: Stamp
+    ) -> Turn:
         """A new call, which runs now."""
-        turn = Turn(asyncio.get_running_loop().create_task(doing), hashlib.sha256(body).digest(),
-                    headers.get("Idempotency-Key"), at=self._clock())
+        turn = Turn(asyncio.get_running_loop().create_task(doing), digest, headers.get("Idempotency-Key"), stamp,
+                    at=self._clock())
         turn.task.add_done_callback(_retrieved)
         self._turns[id(turn)] = turn
         while len(self._turns) > _MOST and (old := next((t for t in self._turns.values() if t.task.done()), None)):

@@ -62,6 +62,8 @@ def message_json(message: Message) -> dict[str, Any]:
         ]
     if message.call is not None:
         sent["tool_call_id"] = message.call
+    if message.reasoning:  # in the newer word and the older: a server reads the one it knows
+        sent["reasoning"] = sent["reasoning_content"] = printable(message.reasoning)
     return sent
 
 
@@ -100,6 +102,7 @@ def answer(payload: bytes, seconds: float) -> ModelResponse:
         prompt_tokens=count(usage.get("prompt_tokens")),
         completion_tokens=count(usage.get("completion_tokens")),
         seconds=seconds,
+        reasoning=_text(message.get("reasoning_content") or message.get("reasoning")),
     )
 
 

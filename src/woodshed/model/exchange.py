@@ -53,3 +53,5 @@ class ModelResponse:
     flaws: tuple[str, ...] = ()
     sampling: Mapping[str, Any] | None = None
     endpoint: str | None = None
+    reasoning: str = ""
+    """What the model thought, where its server tells it apart."""

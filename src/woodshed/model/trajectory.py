@@ -34,12 +34,16 @@ class Observation(Record):
 
 
 class Message(Record):
-    """One entry of a conversation in the chat shape. ``role``: system, user, assistant or tool."""
+    """One entry of a conversation in the chat shape. ``role``: system, user, assistant or tool.
+
+    ``reasoning`` is what an assistant thought, where its server told it apart from what it said.
+    """
 
     role: str
     content: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
     call: str | None = None
+    reasoning: str = ""
 
 
 class Step(Record):

@@ -1,7 +1,7 @@
 """Chat completions, as a server: requests of programs become ModelRequests, answers become bodies and events.
 
-Source: the OpenAI API reference, and what its SDKs send. A conversation here is text and tool calls: several parts of
-text in one message are joined by line breaks, as vLLM and llama.cpp join them for templates that take one text.
+Source: the OpenAI API reference, and what its SDKs send. A model's reasoning is ``reasoning_content``, as vLLM, SGLang
+and llama.cpp have it; from a program the newer name ``reasoning`` is understood, too.
 """
 
 from __future__ import annotations
@@ -10,21 +10,20 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from woodshed.gateway.dialects import Asked, Failure, Refused, Stamp
+from woodshed.gateway.dialects import Asked, Failure, Refused, Stamp, fields
 from woodshed.interfaces import ModelRequest, ModelResponse, ToolSpec
 from woodshed.model import Message, ToolCall, printable, written_call
 
+ALIVE = b": waiting for the model\n\n"
+REQUEST_ID = "x-request-id"
 _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "tool"}
 """``developer`` is the newer word for ``system``; open models' templates know only the older."""
 _READ_APART = frozenset({"messages", "tools", "stream", "stream_options", "stop", "max_tokens",
                          "max_completion_tokens"})
-_ASKED_BYTES = 65_536
-"""Of everything else that a request says. A schema for the answer is the largest of it."""
-_MOST_TOOLS = 512
-_NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
+_PARTS = {"text": "text", "refusal": "refusal"}
 
 
-def read(body: Mapping[str, Any]) -> Asked:
+def read(body: Mapping[str, Any], headers: Mapping[str, str]) -> Asked:
     """What ``body`` asks. Raises Refused for what is no request, and for images, audio and more than one choice."""
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages:
@@ -34,55 +33,34 @@ def read(body: Mapping[str, Any]) -> Asked:
     if body.get("functions") is not None or body.get("function_call") is not None:
         raise Refused("functions are not served any more: use tools", "functions")
     options = body.get("stream_options")
-    model = body.get("model")
     request = ModelRequest(
         messages=tuple(_message(index, message) for index, message in enumerate(messages)),
-        tools=_tools(body.get("tools")), stop=_stop(body.get("stop")), max_tokens=_most(body), asked=_asked(body))
+        tools=_tools(body.get("tools")), stop=fields.stops(body.get("stop"), "stop"),
+        max_tokens=fields.most(body, "max_completion_tokens", "max_tokens"), asked=fields.others(body, _READ_APART))
     return Asked(request, stream=body.get("stream") is True,
                  usage=isinstance(options, Mapping) and options.get("include_usage") is True,
-                 model=printable(model)[:200] if isinstance(model, str) else "")
+                 model=fields.model(body))
 
 
 def _message(index: int, message: Any) -> Message:
     where = f"messages[{index}]"
-    if not isinstance(message, Mapping):
-        raise Refused(f"{where} must be an object", where)
-    role = message.get("role")
+    role = fields.mapping(message, where).get("role")
     if not isinstance(role, str) or role not in _ROLES:
         raise Refused(f"{where}.role must be one of {', '.join(_ROLES)}", f"{where}.role")
     call = message.get("tool_call_id")
     if role == "tool" and not isinstance(call, str):
         raise Refused(f"{where}.tool_call_id must say which call this answers", f"{where}.tool_call_id")
+    assistant = role == "assistant"
+    thought = message.get("reasoning_content") or message.get("reasoning")
     return Message(
-        role=_ROLES[role], content=_text(message.get("content"), f"{where}.content"),
-        tool_calls=_calls(message.get("tool_calls"), f"{where}.tool_calls") if role == "assistant" else (),
-        call=printable(call) if role == "tool" and isinstance(call, str) else None)
-
-
-def _text(content: Any, where: str) -> str:
-    if content is None:
-        return ""
-    if isinstance(content, str):
-        return printable(content)
-    if not isinstance(content, list):
-        raise Refused(f"{where} must be a text or a list of parts", where)
-    return "\n".join(_part(part, f"{where}[{index}]") for index, part in enumerate(content))
-
-
-def _part(part: Any, where: str) -> str:
-    kind = part.get("type") if isinstance(part, Mapping) else None
-    text = part.get(kind) if isinstance(part, Mapping) and kind in ("text", "refusal") else None
-    if not isinstance(text, str):
-        raise Refused(f"{where}: only parts of type text are served", where)
-    return printable(text)
+        role=_ROLES[role], content=fields.spoken(message.get("content"), f"{where}.content", _PARTS),
+        tool_calls=_calls(message.get("tool_calls"), f"{where}.tool_calls") if assistant else (),
+        call=printable(call) if role == "tool" and isinstance(call, str) else None,
+        reasoning=printable(thought) if assistant and isinstance(thought, str) else "")
 
 
 def _calls(calls: Any, where: str) -> tuple[ToolCall, ...]:
-    if calls is None:
-        return ()
-    if not isinstance(calls, list):
-        raise Refused(f"{where} must be a list", where)
-    return tuple(_call(call, f"{where}[{index}]") for index, call in enumerate(calls))
+    return tuple(_call(call, f"{where}[{index}]") for index, call in enumerate(fields.listed(calls, where)))
 
 
 def _call(call: Any, where: str) -> ToolCall:
@@ -96,64 +74,25 @@ def _call(call: Any, where: str) -> ToolCall:
 
 
 def _tools(tools: Any) -> tuple[ToolSpec, ...]:
-    if tools is None:
-        return ()
-    if not isinstance(tools, list) or len(tools) > _MOST_TOOLS:
-        raise Refused(f"tools must be a list of at most {_MOST_TOOLS}", "tools")
-    return tuple(_tool(tool, f"tools[{index}]") for index, tool in enumerate(tools))
+    listed = fields.listed(tools, "tools", most=fields.MOST_TOOLS)
+    return tuple(_tool(tool, f"tools[{index}]") for index, tool in enumerate(listed))
 
 
 def _tool(tool: Any, where: str) -> ToolSpec:
     function = tool.get("function") if isinstance(tool, Mapping) and tool.get("type") == "function" else None
     if not isinstance(function, Mapping):
         raise Refused(f"{where}: only tools of type function are served", where)
-    name, about, parameters = function.get("name"), function.get("description"), function.get("parameters")
-    if not isinstance(name, str) or not isinstance(about, str | None):
-        raise Refused(f"{where}.function needs a name, and a description that is text", where)
-    if not isinstance(parameters, Mapping | None):
-        raise Refused(f"{where}.function.parameters must be a schema", where)
-    return ToolSpec(printable(name), printable(about or ""), sound(parameters or _NO_PARAMETERS, where))
-
-
-def _stop(stop: Any) -> tuple[str, ...]:
-    words = [] if stop is None else [stop] if isinstance(stop, str) else stop
-    if not isinstance(words, list) or len(words) > 16 or not all(isinstance(word, str) for word in words):
-        raise Refused("stop must be a text or a short list of texts", "stop")
-    return tuple(printable(word) for word in words if word)
-
-
-def _most(body: Mapping[str, Any]) -> int | None:
-    for name in ("max_completion_tokens", "max_tokens"):
-        most = body.get(name)
-        if most is None:
-            continue
-        if not isinstance(most, int) or isinstance(most, bool) or not 0 < most < 1 << 31:
-            raise Refused(f"{name} must be a positive number", name)
-        return most
-    return None
-
-
-def _asked(body: Mapping[str, Any]) -> Mapping[str, Any]:
-    return sound({name: value for name, value in body.items() if name not in _READ_APART}, "the request")
-
-
-def sound(given: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """``given`` as a record may hold it. Raises Refused where it is too large, or holds what no JSON may."""
-    try:
-        text = json.dumps(given, ensure_ascii=False, allow_nan=False).encode("utf-8")
-    except (ValueError, RecursionError):  # UnicodeEncodeError is one
-        raise Refused(f"{where} holds what is no JSON", where) from None
-    if len(text) > _ASKED_BYTES:
-        raise Refused(f"{where} is longer than {_ASKED_BYTES} bytes", where)
-    return dict(given)
+    return fields.function(function, f"{where}.function", schema="parameters")
 
 
 # -- answers -----------------------------------------------------------------------------------------------------------
 
 
-def answer(response: ModelResponse, stamp: Stamp) -> dict[str, Any]:
+def answer(response: ModelResponse, asked: Asked, stamp: Stamp) -> dict[str, Any]:
     """The whole answer."""
     message: dict[str, Any] = {"role": "assistant", "content": response.content, "refusal": None}
+    if response.reasoning:
+        message["reasoning_content"] = response.reasoning
     if response.tool_calls:
         message["content"] = response.content or None
         message["tool_calls"] = [_call_json(call) for call in response.tool_calls]
@@ -161,21 +100,27 @@ def answer(response: ModelResponse, stamp: Stamp) -> dict[str, Any]:
     return {**_head(stamp, "chat.completion"), "choices": [choice], "usage": _usage(response)}
 
 
+def opening(response: ModelResponse | None, asked: Asked, stamp: Stamp) -> bytes:
+    """A first chunk with the role."""
+    return _chunk({"role": "assistant", "content": ""}, asked, stamp)
+
+
 def stream(response: ModelResponse, asked: Asked, stamp: Stamp) -> Iterator[bytes]:
-    """The same answer as server-sent events: role, text, each call's name and then its arguments, the end."""
-    deltas: list[dict[str, Any]] = [{"role": "assistant", "content": ""}]
-    deltas += [{"content": response.content}] if response.content else []
+    """Reasoning, text, each call's name and then its arguments, the end."""
+    if response.reasoning:
+        yield _chunk({"reasoning_content": response.reasoning}, asked, stamp)
+    if response.content:
+        yield _chunk({"content": response.content}, asked, stamp)
     for index, call in enumerate(response.tool_calls):
         whole = _call_json(call)
         name = {"name": call.name, "arguments": ""}
-        deltas.append({"tool_calls": [{"index": index, "id": call.id, "type": "function", "function": name}]})
-        deltas.append({"tool_calls": [{"index": index, "function": {"arguments": whole["function"]["arguments"]}}]})
-    head, more = _head(stamp, "chat.completion.chunk"), {"usage": None} if asked.usage else {}
-    for delta in deltas:
-        yield event({**head, "choices": [{"index": 0, "delta": delta, "finish_reason": None}], **more})
-    yield event({**head, "choices": [{"index": 0, "delta": {}, "finish_reason": _finish(response)}], **more})
+        arguments = {"arguments": whole["function"]["arguments"]}
+        yield _chunk({"tool_calls": [{"index": index, "id": call.id, "type": "function", "function": name}]},
+                     asked, stamp)
+        yield _chunk({"tool_calls": [{"index": index, "function": arguments}]}, asked, stamp)
+    yield _chunk({}, asked, stamp, _finish(response))
     if asked.usage:
-        yield event({**head, "choices": [], "usage": _usage(response)})
+        yield fields.event({**_head(stamp, "chat.completion.chunk"), "choices": [], "usage": _usage(response)})
     yield b"data: [DONE]\n\n"
 
 
@@ -184,24 +129,28 @@ def failure(failure: Failure) -> dict[str, Any]:
     return {"error": {"message": failure.message, "type": failure.kind, "param": failure.param, "code": failure.code}}
 
 
-def broken(failed: Failure) -> bytes:
+def broken(failed: Failure, asked: Asked, stamp: Stamp) -> bytes:
     """A failure, as the last event of a stream that has begun."""
-    return event(failure(failed))
+    return fields.event(failure(failed))
 
 
-def event(data: Mapping[str, Any]) -> bytes:
-    """One server-sent event."""
-    return b"data: " + json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode("utf-8") + b"\n\n"
+def _chunk(delta: Mapping[str, Any], asked: Asked, stamp: Stamp, finish: str | None = None) -> bytes:
+    return fields.event({**_head(stamp, "chat.completion.chunk"),
+                         "choices": [{"index": 0, "delta": delta, "finish_reason": finish}],
+                         **({"usage": None} if asked.usage else {})})
 
 
 def _head(stamp: Stamp, kind: str) -> dict[str, Any]:
     return {"id": f"chatcmpl-{stamp.id}", "object": kind, "created": stamp.at, "model": stamp.model}
 
 
+def written(call: ToolCall) -> str:
+    """A call's arguments as the model wrote them, well or badly: the program that asked is to explain it."""
+    return call.raw if call.raw is not None else json.dumps(call.arguments, ensure_ascii=False)
+
+
 def _call_json(call: ToolCall) -> dict[str, Any]:
-    """A call as the model wrote it, well or badly: the program that asked is to explain it."""
-    written = call.raw if call.raw is not None else json.dumps(call.arguments, ensure_ascii=False)
-    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": written}}
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": written(call)}}
 
 
 def _finish(response: ModelResponse) -> str:
