@@ -19,6 +19,7 @@ from woodshed.interfaces import (
     Governed,
     Grader,
     Harness,
+    Hear,
     ModelClient,
     Sandbox,
     SandboxEngine,
@@ -68,6 +69,8 @@ class Parts:
     """Of fine durability: what the attempt goes on with, and what it leaves for others to go on with."""
     serve: Serve | None = None
     """Makes servers of ``model``, for harnesses that run programs of others."""
+    hear: Hear | None = None
+    """What is sent to the attempt while it works, for harnesses that hear."""
     ground: SandboxEngine | None = None
     """Of a fork: makes the agent's sandbox, in which it goes on."""
 
@@ -152,6 +155,7 @@ async def _act(
     acting = Acting(
         task=task, agent=agent, sandbox=as_user(sandbox, task.environment.user), model=parts.model, emit=parts.emit,
         seed=seed, deadline_s=wall_s if within.act_s is None else min(wall_s, within.act_s), serve=parts.serve,
+        hear=parts.hear,
     )
     harness, more_s = parts.harness, 0.0
     if parts.fine is not None:

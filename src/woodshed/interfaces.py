@@ -384,6 +384,22 @@ class Tool(Protocol):
         """Act. Bad arguments are answered in ``content``, never raised. Raises SandboxDied."""
 
 
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What somebody says to an agent while it works; ``message`` names it in the store."""
+
+    message: int
+    text: str
+
+
+Hear = Callable[[int, bool], Awaitable[Sequence[Said]]]
+"""What is new for the agent after so many of its turns, and whether it has just said that it is done. Each thing once.
+
+It stands in the record with the data of ``EventKind.FEEDBACK``: ``said``, ``step``, ``message``, and ``finish`` where
+that is true. Nothing else says that it was heard.
+"""
+
+
 @dataclass(slots=True)
 class Acting:
     """What a harness is handed: the task, a live sandbox, a model if the agent has one, and where to record.
@@ -412,6 +428,8 @@ class Acting:
     """Of a fine attempt: awaited before each turn; what the model must be told then."""
     remarks: Callable[[int], Sequence[int] | None] | None = None
     """Of an attempt with a record: which of the task's remarks it tells of at a turn; None where it ends before."""
+    hear: Hear | None = None
+    """Of an attempt that can be spoken to: asked between two turns, and when the agent says that it is done."""
 
 
 class Harness(Protocol):

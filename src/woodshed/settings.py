@@ -26,6 +26,7 @@ class Setting:
 SETTINGS = (
     Setting("home", "", "where runs, blobs, layers and models live (default: the platform's user data folder)"),
     Setting("database_url", "", "SQLAlchemy URL of the store (default: SQLite in the home)"),
+    Setting("project", "default", "project of a run or a schedule when --project is not given"),
     Setting("engine", "native", "sandbox engine when --engine is not given"),
     Setting("model_url", "", "endpoint of --model NAME when it names none, e.g. http://127.0.0.1:8000/v1"),
     Setting("model_key", "", "name of the variable that holds the endpoint's key, e.g. OPENAI_API_KEY"),
@@ -43,8 +44,11 @@ SETTINGS = (
     Setting("disk_reserve_mb", "", "MB that sandboxes leave free on the disk of the home (default: 5 %, at most 1024)"),
     Setting("docker_runtime", "", "runtime of the docker engine's containers, e.g. kata (default: the daemon's)"),
     Setting("gvisor_platform", "", "platform of runsc: systrap, ptrace or kvm (default: its own)"),
+    Setting("serve_key", "", "key that 'woodshed serve' asks for (default: made once, in serve.key of the home)"),
     Setting("warm_sandboxes", "0", "sandboxes of each wanted kind that stand ready (default: none)"),
 )
+SERVE_KEY = "serve_key"
+"""The one setting that is a secret itself: who reads it takes it out of the environment."""
 _BY_NAME = {setting.name: setting for setting in SETTINGS}
 
 

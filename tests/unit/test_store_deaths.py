@@ -16,7 +16,7 @@ from woodshed.errors import UsageError
 from woodshed.model import AttemptState, RunState
 from woodshed.model.event import now
 from woodshed.store import Store, deaths
-from woodshed.store.queue import Lane, Reaped, SubmissionState
+from woodshed.store.queue import Beat, Lane, Reaped, SubmissionState
 from woodshed.store.tables import submissions, workers
 from woodshed.store.text import stamp
 
@@ -147,10 +147,12 @@ def test_a_run_whose_time_is_over_hands_out_nothing_and_calls_back_what_runs(sha
     ended = shared.run(run)
     assert (ended.state, ended.reason) == (RunState.PAUSED, "the run's deadline of 60 s is over")
     assert claimed(shared, "other") == []
-    assert sorted(shared.queue.beat("other", slots=8, busy=2) or ()) == sorted(had)
+    beat = shared.queue.beat("other", slots=8, busy=2)
+    assert beat is not None
+    assert sorted(beat.off) == sorted(had)
     for attempt in had:
         shared.queue.called_off(attempt, "other")
-    assert shared.queue.beat("other", slots=8, busy=0) == []
+    assert shared.queue.beat("other", slots=8, busy=0) == Beat()
     assert {attempt.outcome for attempt in shared.attempts(run)} == {None}
     shared.queue.turn(run, SubmissionState.OPEN)
     assert (shared.run(run).state, shared.run(run).reason) == (RunState.RUNNING, None)

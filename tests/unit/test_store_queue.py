@@ -18,7 +18,7 @@ from woodshed.errors import UsageError
 from woodshed.model import AttemptState
 from woodshed.model.event import now
 from woodshed.store import ExecutionState, Store, attempt_id
-from woodshed.store.queue import Lane, SubmissionState
+from woodshed.store.queue import Beat, Lane, SubmissionState
 from woodshed.store.tables import workers
 
 
@@ -122,10 +122,10 @@ def test_a_delayed_run_waits_and_a_paused_one_hands_out_nothing(shared: Store) -
     assert len(claimed(shared, "one", 2)) == 2
     shared.queue.turn(run, SubmissionState.CANCELLED)
     assert claimed(shared, "two") == []
-    assert shared.queue.beat("two", slots=8, busy=0) == []
+    assert shared.queue.beat("two", slots=8, busy=0) == Beat()
     off = shared.queue.beat("one", slots=8, busy=2)
     assert off is not None
-    assert len(off) == 2
+    assert len(off.off) == 2
     with pytest.raises(UsageError, match="is cancelled"):
         shared.queue.turn(run, SubmissionState.OPEN)
     with pytest.raises(UsageError, match="not shared"):
@@ -177,7 +177,7 @@ def test_a_worker_that_drains_takes_nothing_and_one_that_leaves_is_no_death(shar
     had = claimed(shared, "one", 1)
     shared.queue.drain("one")
     assert claimed(shared, "one") == []
-    assert shared.queue.beat("one", slots=8, busy=1) == []
+    assert shared.queue.beat("one", slots=8, busy=1) == Beat()
     shared.queue.leave("one")
     assert [worker.executor for worker in shared.queue.workers()] == ["two"]
     assert had[0] in claimed(shared, "two")

@@ -16,6 +16,7 @@ from woodshed.errors import StoreFault, Unreadable
 from woodshed.model import Agent, Assurance, Event, EventKind, Outcome, StopReason, Valid
 from woodshed.model.event import now
 from woodshed.model.schedule import Cron, Firing, Schedule, Standing
+from woodshed.services.ears import Ears
 from woodshed.services.home import opened
 from woodshed.services.runtimes import Runtimes, Unopened
 from woodshed.store import Store
@@ -123,7 +124,7 @@ async def test_a_worker_that_is_too_old_for_a_run_cannot_execute_it(tmp_path: Pa
     with opened(tmp_path) as home:
         run = submit(home.store, 1)
         rewritten(home.store, runs, "spec", newer)
-        runtimes = Runtimes(home, parallel=1)
+        runtimes = Runtimes(home, parallel=1, ears=Ears(home.store.messages))
         with pytest.raises(Unopened, match=rf"run {run}: field 'spec\.dreams' is unknown here"):
             async with runtimes.of(run):
                 pass

@@ -13,7 +13,7 @@ from woodshed.errors import Cancelled, Cause
 from woodshed.model import Agent, Assurance, Attempt, Invalid, Outcome, Run, RunSpec, RunState, StopReason, Valid
 from woodshed.model.event import now
 from woodshed.store import ExecutionState, Store, attempt_id, new_run_id
-from woodshed.store.queue import Lane, Submission, SubmissionState
+from woodshed.store.queue import Beat, Lane, Submission, SubmissionState
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -85,7 +85,7 @@ def test_where_a_run_stands_follows_its_submission(store: Store) -> None:
     [held] = store.queue.claim("one", 1)
     store.queue.turn(other, SubmissionState.CANCELLED)
     assert store.run(other).state is RunState.CANCELLED
-    assert store.queue.beat("one", slots=1, busy=1) == [held.id]
+    assert store.queue.beat("one", slots=1, busy=1) == Beat(off=(held.id,))
     assert store.queue.left(other) == 1
 
 

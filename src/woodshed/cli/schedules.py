@@ -14,13 +14,15 @@ from woodshed.engine import timetable, watch
 from woodshed.errors import UsageError
 from woodshed.model import Durability
 from woodshed.model.schedule import Cron, Files, Firing, FiringState, Missed, Once, Overlap, Schedule, Standing
-from woodshed.services import boxes, declared, lasting, rulesets, scheduling
+from woodshed.services import boxes, declared, lasting, projects, rulesets, scheduling
 from woodshed.services.home import Home, opened
 
 app = typer.Typer(no_args_is_help=True)
 
 _TIMES = ["%Y-%m-%dT%H:%M:%S%z", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M%z", "%Y-%m-%dT%H:%M"]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="A schedule's name, or its id.")]
+Project = Annotated[str | None, typer.Option(
+    metavar="NAME", help="Whose schedule and runs they are (default: WOODSHED_PROJECT or default).")]
 Tasks = Annotated[list[str], typer.Argument(help="Task folders, or folders of them.")]
 CronText = Annotated[str | None, typer.Option("--cron", metavar="EXPR", help="Five fields, as '0 2 * * 1-5'.")]
 Zone = Annotated[str | None, typer.Option(metavar="ZONE", help="Time zone of --cron, as Europe/Berlin (default: UTC).")]
@@ -88,6 +90,7 @@ def add(
     quarantined: options.Quarantined = False,
     priority: Priority = 0,
     pool: Pool = "",
+    project: Project = None,
     json: Json = False,
 ) -> None:
     """Let a run begin by itself: by --cron, once --at a time, or upon --files. Workers fire it."""
@@ -106,7 +109,7 @@ def add(
     with opened() as home:
         _tell(home, scheduling.add(
             home, name, trigger, order, pin=pin, existing=existing, tell=note, missed=missed, overlap=overlap,
-            jitter_s=jitter, grace_s=grace, most_failures=max_failures), json)
+            jitter_s=jitter, grace_s=grace, most_failures=max_failures, project=project), json)
 
 
 def _named(agents: list[str] | None) -> list[str]:
@@ -141,15 +144,19 @@ def _trigger(
 
 
 @app.command("list")
-def list_(json: Json = False) -> None:
+def list_(
+    project: Annotated[str | None, typer.Option(metavar="NAME", help="Only those of this project.")] = None,
+    json: Json = False,
+) -> None:
     """Every schedule, how it stands, and when it fires next."""
     with opened() as home:
-        found = [(schedule, home.store.schedules.tally(schedule.id)) for schedule in home.store.schedules.all()]
+        found = [(schedule, home.store.schedules.tally(schedule.id)) for schedule in home.store.schedules.all()
+                 if project is None or schedule.project == projects.named(project)]
     if json:
         emit_json({"schedules": [_json(schedule, tally) for schedule, tally in found]})
         return
-    table(("name", "when", "state", "next", "#fired", "#skipped", "#missed", "#failed"), [
-        (schedule.name, _told(schedule), schedule.state.value,
+    table(("name", "project", "when", "state", "next", "#fired", "#skipped", "#missed", "#failed"), [
+        (schedule.name, schedule.project, _told(schedule), schedule.state.value,
          *([_shown(schedule, at) for at in scheduling.coming(schedule, 1)] or ["–"]),
          *(str(tally.get(state.value, 0)) for state in
            (FiringState.FIRED, FiringState.SKIPPED, FiringState.MISSED, FiringState.FAILED)))
@@ -157,31 +164,31 @@ def list_(json: Json = False) -> None:
 
 
 @app.command()
-def show(name: Name, last: Most = 20, json: Json = False) -> None:
+def show(name: Name, last: Most = 20, project: Project = None, json: Json = False) -> None:
     """A schedule: its next times, and what became of the last ones."""
     with opened() as home:
-        _tell(home, home.store.schedules.named(name), json, last)
+        _tell(home, scheduling.named(home, name, project), json, last)
 
 
 @app.command()
-def pause(name: Name, reason: Reason = None, json: Json = False) -> None:
+def pause(name: Name, reason: Reason = None, project: Project = None, json: Json = False) -> None:
     """Fire no more until it is resumed."""
     with opened() as home:
-        _say(scheduling.pause(home, name, reason), json)
+        _say(scheduling.pause(home, name, reason, project=project), json)
 
 
 @app.command()
-def resume(name: Name, json: Json = False) -> None:
+def resume(name: Name, project: Project = None, json: Json = False) -> None:
     """Fire again. Times that passed during the pause are let go."""
     with opened() as home:
-        _say(scheduling.resume(home, name), json)
+        _say(scheduling.resume(home, name, project=project), json)
 
 
 @app.command()
-def remove(name: Name, json: Json = False) -> None:
+def remove(name: Name, project: Project = None, json: Json = False) -> None:
     """Forget a schedule and its firings; runs that it began stay."""
     with opened() as home:
-        gone = scheduling.remove(home, name)
+        gone = scheduling.remove(home, name, project=project)
     if json:
         emit_json({"id": gone.id, "name": gone.name, "state": "removed"})
     else:
@@ -189,10 +196,10 @@ def remove(name: Name, json: Json = False) -> None:
 
 
 @app.command()
-def fire(name: Name, json: Json = False) -> None:
+def fire(name: Name, project: Project = None, json: Json = False) -> None:
     """Fire once more, now, paused or not. The run waits for workers."""
     with opened() as home:
-        firing = scheduling.fire(home, name, note)
+        firing = scheduling.fire(home, name, note, project=project)
         told = _firing(home, firing)
     if json:
         emit_json(told)

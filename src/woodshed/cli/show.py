@@ -9,20 +9,21 @@ from rich.syntax import Syntax
 
 from woodshed.cli.output import Json, emit_json, number, out, plain, table, visible
 from woodshed.cli.run import print_summary
-from woodshed.services import report
+from woodshed.services import projects, report
 from woodshed.services.home import opened
 
 
 def show(
     run: Annotated[str | None, typer.Argument(help="A run's id, or 'last'. Without it: all runs.")] = None,
+    project: Annotated[str | None, typer.Option(metavar="NAME", help="Only runs of this project.")] = None,
     json: Json = False,
 ) -> None:
     """A run's closing table and each of its attempts; or the list of runs."""
     with opened() as home:
         if run is None:
-            _list(report.listing(home), json)
+            _list(report.listing(home, None if project is None else projects.named(project)), json)
             return
-        found = home.store.run(run)
+        found = projects.run(home, run, project)
         summary = report.summary(home, found)
         rows = report.attempts(home, found)
     if json:
@@ -61,11 +62,11 @@ def _list(rows: list[dict[str, Any]], json: bool) -> None:
         emit_json({"runs": rows})
         return
     table(
-        ("run", "state", "agents", "#tasks", "#attempts", "#done", "created"),
+        ("run", "project", "state", "agents", "#tasks", "#attempts", "#done", "created"),
         (
             (
-                row["run"], _state(row), ", ".join(row["agents"]), str(row["tasks"]), str(row["attempts"]),
-                str(row["done"]), row["created_at"],
+                row["run"], row["project"], _state(row), ", ".join(row["agents"]), str(row["tasks"]),
+                str(row["attempts"]), str(row["done"]), row["created_at"],
             )
             for row in rows
         ),

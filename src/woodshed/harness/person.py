@@ -1,10 +1,12 @@
-"""Person: the simulated user of a task. Says what the task scripts, each remark once, between two of its turns."""
+"""Person: the user of an attempt. Says what the task scripts and what somebody sends, each once, between two turns."""
 
 from __future__ import annotations
 
 import posixpath
 import re
+from collections.abc import Mapping
 from fnmatch import fnmatchcase
+from typing import Any
 
 from woodshed.errors import SandboxDied
 from woodshed.harness.context import Conversation
@@ -30,11 +32,27 @@ class Person:
 
     def __init__(self, acting: Acting, kit: Kit, talk: Conversation) -> None:
         self._acting, self._kit, self._talk = acting, kit, talk
-        remarks = acting.task.feedback if acting.parent is None else ()
-        self._open: dict[int, Remark] = dict(enumerate(remarks))
+        alone = acting.parent is None
+        self._open: dict[int, Remark] = dict(enumerate(acting.task.feedback if alone else ()))
+        self._hear = acting.hear if alone else None
 
     async def speak(self, *, finished: bool = False) -> bool:
         """Say what is due between two turns, or upon being told that all is done. Whether anything was said."""
+        scripted = await self._remark(finished=finished)
+        return await self._pass_on(finished=finished) or scripted
+
+    async def _pass_on(self, *, finished: bool) -> bool:
+        """Say what somebody has sent."""
+        if self._hear is None:
+            return False
+        turn = self._talk.turn
+        heard = await self._hear(turn, finished)
+        for said in heard:
+            self._say(said.text, turn, {"message": said.message, **({"finish": True} if finished else {})})
+        return bool(heard)
+
+    async def _remark(self, *, finished: bool) -> bool:
+        """Say what the task scripts."""
         if not self._open or not (turn := self._talk.turn):
             return False
         due = [number for number, remark in self._open.items() if remark.when.finish is finished]
@@ -44,14 +62,15 @@ class Person:
         else:
             due = [number for number in due if await self._holds(self._open[number].when, turn)]
         for number in due:
-            self._say(number, self._open.pop(number), turn)
+            remark = self._open.pop(number)
+            expects = {"expects": remark.expects.model_dump(exclude_none=True)} if remark.expects is not None else {}
+            self._say(remark.says, turn, {"remark": number, **expects})
         return bool(due)
 
-    def _say(self, number: int, remark: Remark, turn: int) -> None:
-        expects = {"expects": remark.expects.model_dump(exclude_none=True)} if remark.expects is not None else {}
-        self._acting.emit(EventKind.FEEDBACK, {"said": remark.says, "step": turn, "remark": number, **expects})
+    def _say(self, text: str, turn: int, told: Mapping[str, Any]) -> None:
+        self._acting.emit(EventKind.FEEDBACK, {"said": text, "step": turn, **told})
         _close_calls(self._talk)
-        self._talk.tell(remark.says)
+        self._talk.tell(text)
 
     async def _holds(self, when: Cue, turn: int) -> bool:
         """All of ``when`` but for its ``finish``; the sandbox is looked at last."""
@@ -97,6 +116,8 @@ class Person:
 
 def _close_calls(talk: Conversation) -> None:
     """Calls that stood after a finish get an answer: a conversation that goes on has none without."""
+    if not talk.turns:
+        return
     last = talk.turns[-1]
     answered = {entry.call for entry in last.replies}
     for call in last.said.calls if last.said is not None else ():

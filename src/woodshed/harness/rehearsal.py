@@ -12,7 +12,18 @@ from dataclasses import replace
 from typing import Any
 
 from woodshed.harness.recorded import Work, carried_out
-from woodshed.interfaces import Acting, Furnished, Harness, ModelClient, ModelRequest, ModelResponse, Reach, ToolResult
+from woodshed.interfaces import (
+    Acting,
+    Furnished,
+    Harness,
+    Hear,
+    ModelClient,
+    ModelRequest,
+    ModelResponse,
+    Reach,
+    Said,
+    ToolResult,
+)
 from woodshed.model import Answer, EnvironmentSpec, EventKind, Past, PastCall, StopReason, Usage
 from woodshed.model.past import canonical
 
@@ -57,12 +68,13 @@ class Rehearsal:
         self.needs_model = harness.needs_model
         self._held = {call.call: call for call in past.calls[:held]}
         self._calls = {call.call for call in past.calls}
+        self._heard = past.heard
         self._turn = -1
 
     async def act(self, acting: Acting) -> StopReason:
         """Why it ended, as it was recorded where the record ended first."""
         self._acting, self._emit = acting, acting.emit
-        acting.between_turns, acting.remarks = self._between_turns, self._remarks
+        acting.between_turns, acting.remarks, acting.hear = self._between_turns, self._remarks, self._hear
         if self._held or self._bounded:
             acting.around_tool = self._tool
         try:
@@ -76,6 +88,9 @@ class Rehearsal:
 
     def _remarks(self, turn: int) -> Sequence[int]:
         return self._past.remarks.get(turn, ())
+
+    async def _hear(self, turn: int, finished: bool) -> Sequence[Said]:
+        return [Said(*said) for said in self._heard.pop((turn, finished), ())]
 
     async def _tool(self, intent: Mapping[str, Any], work: Work, reach: Reach) -> ToolResult:
         if (known := self._held.get(intent["call"])) is not None:
@@ -113,17 +128,18 @@ class Continuation:
         self._answers = len(past.answers)
         self._calls: dict[str, PastCall] = {call.call: call for call in past.calls}
         self._said = Counter(past.said)
-        self._turn = -1
+        self._heard, self._turn = past.heard, -1
         self._model: ModelClient | None = None
+        self._outer: Hear | None = None
         self._before: Usage | None = None
         self._inner: Acting
 
     async def act(self, acting: Acting) -> StopReason:
         """As the harness itself does, from there on."""
-        self._model, self._emit = acting.model, acting.emit
+        self._model, self._emit, self._outer = acting.model, acting.emit, acting.hear
         self._inner = inner = replace(
             acting, emit=self.emit, around_tool=self._tool, between_turns=self._between_turns, remarks=self._remarks,
-            model=self if acting.model is not None else None)
+            hear=self._hear, model=self if acting.model is not None else None)
         try:
             return await self._harness.act(inner)
         finally:
@@ -170,6 +186,12 @@ class Continuation:
 
     def _remarks(self, turn: int) -> Sequence[int] | None:
         return self._past.remarks.get(turn, () if self._answers else None)
+
+    async def _hear(self, turn: int, finished: bool) -> Sequence[Said]:
+        known = [Said(*said) for said in self._heard.pop((turn, finished), ())]
+        if self._answers or self._outer is None:
+            return known
+        return [*known, *await self._outer(turn, finished)]
 
     def _goes_on(self) -> None:
         """From here on nothing is taken from the record. What was used until now was another's."""

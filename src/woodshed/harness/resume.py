@@ -30,6 +30,7 @@ from woodshed.interfaces import (
     ModelRequest,
     ModelResponse,
     Reach,
+    Said,
     ToolResult,
 )
 from woodshed.model import Agent, ChangeSet, CheckpointRule, EventKind, Observation, Past, PastCall, StopReason, Usage
@@ -136,6 +137,7 @@ class Continuity:
         self._said = Counter(past.said if past else ())
         self._told = past.told if past else ()
         self._remarks = past.remarks if past else {}
+        self._heard, self._hear = past.heard if past else {}, acting.hear
         self._live = past is None
         self._turn = -1
         self._last_turn, self._last_at = 0, time.monotonic()
@@ -154,6 +156,7 @@ class Continuity:
             acting.deadline_s = self._left_s + fine.more_s(acting.agent)
         acting.emit, acting.around_tool, acting.between_turns = self.emit, self.tool, self.between_turns
         acting.remarks = self.remarks if past is not None else None
+        acting.hear = self.hear
         acting.model = self if self._model is not None else None
 
     # -- what the harness is given in the place of its world -----------------------------------------------------------
@@ -223,6 +226,16 @@ class Continuity:
     def remarks(self, turn: int) -> Sequence[int] | None:
         """As :attr:`Acting.remarks`: what depended on a sandbox that was lost is decided once."""
         return self._remarks.get(turn, () if self._answers else None)
+
+    async def hear(self, turn: int, finished: bool) -> Sequence[Said]:
+        """As :data:`woodshed.interfaces.Hear`: first what was heard, where it was heard, and what is new once that is
+
+        over.
+        """
+        known = [Said(*said) for said in self._heard.pop((turn, finished), ())]
+        if self._answers or self._hear is None:
+            return known
+        return [*known, *await self._hear(turn, finished)]
 
     async def over(self) -> None:
         """The harness has ended: what was restored is told, where no further turn came."""

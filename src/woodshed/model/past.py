@@ -82,6 +82,24 @@ class Past(Record):
         return found
 
     @property
+    def heard(self) -> dict[tuple[int, bool], tuple[tuple[int, str], ...]]:
+        """What was said to the agent from outside, each with the number of its message: by the turns before it, and
+
+        whether it had just said that it is done.
+        """
+        found: dict[tuple[int, bool], tuple[tuple[int, str], ...]] = {}
+        for data in (json.loads(data) for kind, data in self.said if kind == "feedback"):
+            if isinstance(data.get("message"), int) and isinstance(data.get("step"), int):
+                place = data["step"], data.get("finish") is True
+                found[place] = (*found.get(place, ()), (data["message"], str(data["said"])))
+        return found
+
+    @property
+    def acted(self) -> bool:
+        """Whether the acting had begun."""
+        return bool(self.calls) or any(kind == "message" for kind, _ in self.said)
+
+    @property
     def turns(self) -> int:
         """Turns that it tells of."""
         return sum(answer.fault is None for answer in self.answers)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from woodshed import plugins
 from woodshed.errors import UsageError
 from woodshed.model import Agent, Durability, Run, RunSpec, Task
 from woodshed.model.event import now
 from woodshed.model.fork import ForkSpec
-from woodshed.services import runs
+from woodshed.services import projects, runs
 from woodshed.services.crew import Crew
 from woodshed.services.ground import Origin, goes_on, origin
 from woodshed.services.home import Home
@@ -45,14 +45,17 @@ def plan(
 
 
 async def start(
-    home: Home, spec: RunSpec, tasks: Sequence[Task], progress: Progress, *, sweep: Sweep = nothing
+    home: Home, spec: RunSpec, tasks: Sequence[Task], progress: Progress, *, sweep: Sweep = nothing,
+    tell: Callable[[str], None] = lambda sentence: None,
 ) -> Run:
     """Make the state, create the run, and drive it to its end; the finished Run.
 
-    Raises UsageError where the state did not come about again; then there is no run.
+    ``tell`` hears what people should know of its models. Raises UsageError where the state did not come about again;
+    then there is no run.
     """
-    run = Run(id=new_run_id(), spec=spec, created_at=now())
-    async with Crew(home, run, tasks, sweep=sweep) as crew:
+    project = home.store.attempt(spec.fork.attempt).project if spec.fork is not None else projects.named(None)
+    run = Run(id=new_run_id(), project=project, spec=spec, created_at=now())
+    async with Crew(home, run, tasks, sweep=sweep, tell=tell) as crew:
         await crew.prepare()
         home.store.create_run(run.model_copy(update={"executor": crew.executor}), planned(run, tasks))
         return await drive(home, run, crew, progress)

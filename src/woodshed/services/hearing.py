@@ -1,4 +1,4 @@
-"""Hearing: whether the agents of a run can be told what its tasks' simulated people say."""
+"""Hearing: whether agents can be told what people say to them while they work, simulated ones or real ones."""
 
 from __future__ import annotations
 
@@ -6,7 +6,13 @@ from collections.abc import Sequence
 
 from woodshed import plugins
 from woodshed.errors import UsageError
+from woodshed.interfaces import Harness
 from woodshed.model import Agent, Task
+
+
+def hears(harness: Harness) -> bool:
+    """Whether what is said reaches whoever decides."""
+    return bool(getattr(harness, "hears", False))
 
 
 def check(agents: Sequence[Agent], tasks: Sequence[Task]) -> None:

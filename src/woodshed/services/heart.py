@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from woodshed.errors import StoreFault
-from woodshed.store.queue import Queue
+from woodshed.store.queue import Beat, Queue
 
 BEAT_S = 1.0
 SILENT_S = 10.0
@@ -16,8 +16,8 @@ SILENT_S = 10.0
 
 _LATE_S = 3.0
 
-Heard = Callable[[list[str] | None], object]
-"""Told of every beat, in the heart's thread: attempts to call off; None where the worker was reaped."""
+Heard = Callable[[Beat | None], object]
+"""Told of every beat, in the heart's thread: what to heed; None where the worker was reaped."""
 
 
 class Heart:

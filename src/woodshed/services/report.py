@@ -22,7 +22,7 @@ _LARGEST_DIFF = 1_000_000  # bytes of a file that is compared; a larger one is t
 
 
 def summary(home: Home, run: Run, *, elapsed_s: float | None = None) -> dict[str, Any]:
-    """The run in figures: ``{"run", "state", "reason", "elapsed_s", "used": {…}, "agents": […], "groups": […]}``.
+    """In figures: ``{"run", "project", "state", "reason", "elapsed_s", "used": {…}, "agents": […], "groups": […]}``.
 
     ``used`` is what sandboxes took by ``agent``, ``verifier`` and ``all``. ``agents`` has one row an agent, ``groups``
     one an agent and task group; both rows have the same keys. Rates are None where undefined: no valid attempts give no
@@ -32,6 +32,7 @@ def summary(home: Home, run: Run, *, elapsed_s: float | None = None) -> dict[str
     models = {agent.name: agent.model.name if agent.model else None for agent in run.spec.agents}
     return {
         "run": run.id,
+        "project": run.project,
         "state": run.state.value,
         "reason": run.reason,
         "elapsed_s": round(elapsed_s if elapsed_s is not None else _span_s(attempts), 3),
@@ -46,14 +47,15 @@ def attempts(home: Home, run: Run) -> list[dict[str, Any]]:
     return [_row(attempt) for attempt in home.store.attempts(run.id)]
 
 
-def listing(home: Home) -> list[dict[str, Any]]:
-    """All runs, newest first."""
+def listing(home: Home, project: str | None = None) -> list[dict[str, Any]]:
+    """All runs, newest first; or those of one project."""
     rows = []
-    for run in home.store.runs():
+    for run in home.store.runs(project):
         mine = home.store.attempts(run.id)
         rows.append(
             {
                 "run": run.id,
+                "project": run.project,
                 "state": run.state.value,
                 "reason": run.reason,
                 "agents": [agent.name for agent in run.spec.agents],

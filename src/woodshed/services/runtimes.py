@@ -12,6 +12,7 @@ from datetime import datetime
 from woodshed.errors import Unreadable, WoodshedError
 from woodshed.model import Durability, Run
 from woodshed.model.event import now
+from woodshed.services.ears import Ears
 from woodshed.services.home import Home
 from woodshed.services.runs import unchanged
 from woodshed.services.runtime import Runtime
@@ -39,8 +40,8 @@ class Live:
 class Runtimes:
     """Opens and closes them. The tasks of a run are loaded from its folders, and must be as they were."""
 
-    def __init__(self, home: Home, *, parallel: int) -> None:
-        self._home, self._parallel = home, parallel
+    def __init__(self, home: Home, *, parallel: int, ears: Ears) -> None:
+        self._home, self._parallel, self._ears = home, parallel, ears
         self._slots = asyncio.Semaphore(parallel)
         self._open: dict[str, asyncio.Task[Live]] = {}
         self._leaving = False
@@ -79,7 +80,8 @@ class Runtimes:
             raise Unopened(str(error)) from error
         try:
             tasks = await asyncio.to_thread(unchanged, run)
-            runtime = Runtime(self._home, run, tasks, slots=self._slots, parallel=self._parallel)
+            runtime = Runtime(self._home, run, tasks, slots=self._slots, parallel=self._parallel,
+                              ears=self._ears)
             await runtime.__aenter__()
         except WoodshedError as error:
             raise Unopened(str(error)) from error

@@ -13,6 +13,7 @@ from itertools import islice
 from typing import Any
 
 from woodshed.engine import timetable, watch
+from woodshed.engine.control import Control
 from woodshed.errors import StoreFault, UsageError
 from woodshed.model import RunSpec
 from woodshed.model.schedule import (
@@ -25,7 +26,7 @@ from woodshed.model.schedule import (
     ScheduleState,
     Standing,
 )
-from woodshed.services import runs, shared
+from woodshed.services import projects, runs, shared
 from woodshed.services.home import Home
 from woodshed.store.ids import new_schedule_id
 
@@ -36,23 +37,25 @@ SHOWN = 5
 
 def add(
     home: Home, name: str, trigger: Cron | Once | Files, order: Standing, *, pin: bool = False,
-    existing: bool = False, tell: Tell = lambda sentence: None, **terms: Any,
+    existing: bool = False, tell: Tell = lambda sentence: None, project: str | None = None, **terms: Any,
 ) -> Schedule:  # fmt: skip
     """The schedule, checked as a run would be and recorded. ``terms`` are other fields of :class:`Schedule`.
+
+    Its runs are the ``project``'s (default: as the setting says), in which its name is its own.
 
     Files that are there already do not fire unless ``existing``. Raises UsageError for tasks, agents or a trigger that
     cannot work.
     """
-    at = home.store.schedules.now()
+    at, whose = home.store.schedules.now(), projects.named(project)
     _check_trigger(trigger, at)
     shared.pool_name(order.pool)
     spec, _ = planned(order, tell)
     if pin:
         order = order.model_copy(update={"pinned": spec.digests})
     known = watch.existing(trigger) if isinstance(trigger, Files) and not existing else []
-    schedule = Schedule.parse({"id": new_schedule_id(at), "name": name, "trigger": trigger, "order": order,
-                               "cursor": at, "created_at": at, **terms})
-    home.store.schedules.add(schedule, known)
+    schedule = Schedule.parse({"id": new_schedule_id(at), "project": whose, "name": name, "trigger": trigger,
+                               "order": order, "cursor": at, "created_at": at, **terms})
+    Control(home.store).schedule(schedule, known)
     return schedule
 
 
@@ -77,19 +80,24 @@ def planned(order: Standing, tell: Tell) -> tuple[RunSpec, list[Any]]:
     )
 
 
-def pause(home: Home, name: str, reason: str | None = None) -> Schedule:
+def named(home: Home, name: str, project: str | None = None) -> Schedule:
+    """The schedule of this name in the project, or with this id. Raises UsageError."""
+    return home.store.schedules.named(name, projects.named(project))
+
+
+def pause(home: Home, name: str, reason: str | None = None, *, project: str | None = None) -> Schedule:
     """The schedule, firing no more; what waits for its turn keeps waiting. Raises UsageError where it has ended."""
-    schedule = _living(home, name)
+    schedule = _living(home, name, project)
     home.store.schedules.turn(schedule.id, ScheduleState.PAUSED, reason)
     return home.store.schedules.named(schedule.id)
 
 
-def resume(home: Home, name: str) -> Schedule:
+def resume(home: Home, name: str, *, project: str | None = None) -> Schedule:
     """The schedule, firing again: times of the pause are let go, files that came meanwhile fire.
 
     Raises UsageError where its one time has passed.
     """
-    schedule = _living(home, name)
+    schedule = _living(home, name, project)
     if schedule.state is ScheduleState.ACTIVE:
         return schedule
     at = home.store.schedules.now()
@@ -100,23 +108,23 @@ def resume(home: Home, name: str) -> Schedule:
     return home.store.schedules.named(schedule.id)
 
 
-def _living(home: Home, name: str) -> Schedule:
-    schedule = home.store.schedules.named(name)
+def _living(home: Home, name: str, project: str | None) -> Schedule:
+    schedule = named(home, name, project)
     if schedule.state is ScheduleState.ENDED:
         raise UsageError(f"'{schedule.name}' has fired, and ended", field="schedule", remedy="Add another.")
     return schedule
 
 
-def remove(home: Home, name: str) -> Schedule:
+def remove(home: Home, name: str, *, project: str | None = None) -> Schedule:
     """The schedule that was, and its list of firings with it; the runs that it began stay."""
-    schedule = home.store.schedules.named(name)
+    schedule = named(home, name, project)
     home.store.schedules.remove(schedule.id)
     return schedule
 
 
-def fire(home: Home, name: str, tell: Tell) -> Firing:
+def fire(home: Home, name: str, tell: Tell, *, project: str | None = None) -> Firing:
     """One firing more, now, by the schedule's rule for overlaps; paused or not. Its run waits for workers."""
-    schedule = home.store.schedules.named(name)
+    schedule = named(home, name, project)
     at = home.store.schedules.now()
     firing = home.store.schedules.fire(schedule, Firing(schedule=schedule.id, due=at, by="hand", created_at=at))
     settle(home, [one for one in home.store.schedules.unsettled() if one.schedule == schedule.id], tell)
@@ -187,7 +195,7 @@ def _submitted(home: Home, schedule: Schedule, firing: Firing) -> str:
         raise UsageError("a pinned task has changed, came or went", file=changed[0],
                          remedy=f"Restore it, or remove '{schedule.name}' and add it again.")
     return shared.submit(home, spec, tasks, priority=order.priority, key=firing.key, slots=order.slots,
-                         pool=order.pool).id
+                         pool=order.pool, project=schedule.project).id
 
 
 def _when(firing: Firing) -> str:

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from woodshed import plugins
+from woodshed.engine.control import Control
 from woodshed.errors import UsageError
 from woodshed.model import Run, RunSpec, RunState, Task
 from woodshed.model.event import now
+from woodshed.services import projects
 from woodshed.services.home import Home
 from woodshed.services.runs import planned
 from woodshed.store.ids import new_run_id
@@ -29,31 +31,48 @@ def pool_name(text: str) -> str:
 
 def submit(
     home: Home, spec: RunSpec, tasks: Sequence[Task], *, priority: int = 0, key: str | None = None,
-    not_before: datetime | None = None, slots: int | None = None, pool: str = "",
+    not_before: datetime | None = None, slots: int | None = None, pool: str = "", project: str | None = None,
 ) -> Run:  # fmt: skip
     """The run, recorded and offered to workers; nothing starts here. With a ``key`` given before: that earlier run.
 
     A higher ``priority`` goes first, ``slots`` bounds its attempts at work at once, none begins before ``not_before``.
-    Only workers of ``pool`` take it. Raises UsageError for an agent that this machine does not know.
+    Only workers of ``pool`` take it. It is the
+    ``project``'s (default: as the setting says). Raises UsageError for an agent that this machine does not know.
     """
     for agent in spec.agents:
         plugins.harness(agent.harness)
-    run = Run(id=new_run_id(), spec=spec, state=RunState.QUEUED, created_at=now())
+    run = Run(id=new_run_id(), project=projects.named(project), spec=spec, state=RunState.QUEUED, created_at=now())
     submission = Submission(run=run.id, project=run.project, key=key, priority=priority, slots=slots,
                             not_before=not_before, pool=pool_name(pool), run_s=spec.deadlines.run_s)
     endpoints = {agent.name: agent.model.base_url for agent in spec.agents if agent.model}
     return home.store.run(home.store.create_shared(run, planned(run, tasks), submission, endpoints))
 
 
-def turn(home: Home, name: str, state: SubmissionState, reason: str | None = None) -> Run:
-    """The run, paused, open again or cancelled. ``last`` names the newest.
+def turn(
+    home: Home, name: str, state: SubmissionState, reason: str | None = None, *, project: str | None = None
+) -> Run:
+    """The run, paused, open again or cancelled. ``last`` names the newest (of the ``project``).
 
     What runs of a paused one goes on to its end; of a cancelled one it is stopped, its evidence kept, and its attempts
-    never get a result. Raises UsageError where the run is not shared between workers, or is over.
+    never get a result. One whose attempts all have their results is finished. Raises UsageError where the run is not
+    shared between workers, or is over.
     """
-    run = home.store.run(name)
-    home.store.queue.turn(run.id, state, reason)
+    run, control = projects.run(home, name, project), Control(home.store)
+    match state:
+        case SubmissionState.OPEN:
+            control.resume(run.id)
+        case SubmissionState.PAUSED:
+            control.pause(run.id, reason)
+        case _:
+            control.cancel(run.id, reason)
     return home.store.run(run.id)
+
+
+def reopen(home: Home, project: str) -> list[Run]:
+    """Let every paused run of a project go on that workers have; which those are, oldest first."""
+    paused = [run for run in home.store.runs(project, unfinished=True) if run.state is RunState.PAUSED]
+    return [turn(home, run.id, SubmissionState.OPEN) for run in reversed(paused)
+            if home.store.queue.submission(run.id) is not None]
 
 
 def limit(home: Home, scope: str, *, slots: int | None = None, per_minute: float | None = None) -> Limit:

@@ -16,11 +16,13 @@ from typing import Any
 
 from woodshed import settings
 from woodshed.engine.capacity import Need, Slots, measure
+from woodshed.engine.control import Control
 from woodshed.engine.durable import Durable
-from woodshed.engine.lease import Lease, owner
+from woodshed.engine.lease import Lease
 from woodshed.errors import StoreFault
 from woodshed.model import Attempt, Outcome
 from woodshed.services import report
+from woodshed.services.ears import Ears
 from woodshed.services.firing import Scheduler
 from woodshed.services.heart import SILENT_S, Heart
 from woodshed.services.home import Home
@@ -28,7 +30,7 @@ from woodshed.services.janitor import Janitor, Sweep, ended, nothing
 from woodshed.services.runtimes import Runtimes
 from woodshed.services.settling import Settling, Tell, Worked, whole
 from woodshed.store.ids import run_of
-from woodshed.store.queue import Lane, Reaped, SubmissionState
+from woodshed.store.queue import Beat, Lane, Reaped, SubmissionState
 
 MB = 1 << 20
 OWN_MB = 16.0
@@ -46,7 +48,8 @@ class Terms:
     """How a worker works. ``slots`` None: as many as the machine carries. ``aside`` is the command that starts a
 
     worker of the quarantine lane as a process of its own; without it nobody here executes what waits there. ``sweep``
-    removes what dead processes left on this machine, as far as it has ended by then.
+    removes what dead processes left on this machine, as far as it has ended by then. With an ``end``, whoever sets that
+    asks for the end, and signals are another's to hear.
     """
 
     slots: int | None = None
@@ -55,6 +58,7 @@ class Terms:
     until_empty: bool = False
     aside: Sequence[str] = ()
     sweep: Sweep = nothing
+    end: asyncio.Event | None = None
 
 
 async def work(home: Home, terms: Terms, tell: Tell) -> Worked:
@@ -71,14 +75,15 @@ async def work(home: Home, terms: Terms, tell: Tell) -> Worked:
 class _Worker:
     def __init__(self, home: Home, terms: Terms, tell: Tell) -> None:
         self.home, self.terms, self.tell = home, terms, tell
-        self.queue = home.store.queue
+        self.queue, self.control = home.store.queue, Control(home.store)
         self.slots = Slots(most=CEILING) if terms.slots is None else \
             Slots(least=terms.slots, most=terms.slots, first=terms.slots)
         self.stack = AsyncExitStack()
         self.lease = Lease(home.path)
         self.stack.callback(self.lease.release)
         most = self.slots.most or CEILING
-        self.runtimes = Runtimes(home, parallel=most)
+        self.ears = Ears(home.store.messages)
+        self.runtimes = Runtimes(home, parallel=most, ears=self.ears)
         self.durable = Durable(home.path, self.lease.executor, self._execute, concurrency=most,
                                url=settings.setting("database_url") or None)
         self.worked = Worked(self.lease.executor)
@@ -117,14 +122,17 @@ class _Worker:
         self.heart = Heart(self.queue, self.executor, lambda: (self.slots.count, len(self.claimed)),
                            lambda answer: loop.call_soon_threadsafe(self._heard, answer))
         self.stack.callback(self.heart.stop)
-        for signum in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(signum, self._asked_to_end)
+        if self.terms.end is None:
+            for signum in (signal.SIGINT, signal.SIGTERM):
+                loop.add_signal_handler(signum, self._asked_to_end)
 
     async def until_the_end(self) -> Worked:
         idle_s, chores_at = _IDLE_S[0], 0.0
         try:
             while True:
                 self.wake.clear()
+                if self.terms.end is not None and self.terms.end.is_set():
+                    self._drain()
                 took = await self._take()
                 if time.monotonic() >= chores_at:
                     await self._chores()
@@ -155,14 +163,16 @@ class _Worker:
             with suppress(StoreFault):  # then others find us silent
                 self.queue.leave(self.executor)
 
-    def _heard(self, answer: list[str] | None) -> None:
-        """A beat's answer: attempts of cancelled runs, or None where this worker was taken for dead."""
+    def _heard(self, answer: Beat | None) -> None:
+        """A beat's answer: what to heed, or None where this worker was taken for dead."""
         if answer is None and not self.reaped:
             self.reaped = True
             self.tell("this worker was silent for too long: others have its attempts, and nothing of it counts")
             self.durable.halt()
             self.wake.set()
-        for attempt in [*self.running] if answer is None else answer:
+        if answer is not None:
+            self.ears.wake(answer.spoken)
+        for attempt in [*self.running] if answer is None else answer.off:
             if attempt not in self.called_off:
                 self.called_off.add(attempt)
                 self._cut(attempt)
@@ -310,16 +320,11 @@ class _Worker:
 
     def _reap(self) -> list[Reaped]:
         """The dead: by their silence, and those of this home at once, as the lock of their process is free."""
-        found = self.queue.reap(SILENT_S) if self.heart.steady() else []
-        for worker in self.queue.workers():
-            if worker.executor == self.executor:
-                if worker.state == "draining":  # as someone else asked for
-                    self.loop.call_soon_threadsafe(self._drain)
-            elif worker.state != "gone" and worker.host == platform.node() \
-                    and owner(self.home.path, worker.executor) is None:
-                one = self.queue.reap_one(worker.executor)
-                found += [one] if one is not None else []
-        return found
+        for worker in self.control.workers():
+            if worker.executor == self.executor and worker.state == "draining":  # as someone else asked for
+                self.loop.call_soon_threadsafe(self._drain)
+        silent_s = SILENT_S if self.heart.steady() else None
+        return self.control.recover(self.home.path, silent_s=silent_s, without=self.executor)
 
     async def _bury(self, reaped: Reaped) -> None:
         self.worked.reaped.append(reaped.executor)

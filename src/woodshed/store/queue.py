@@ -15,17 +15,18 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import NamedTuple
 
 import sqlalchemy as sa
 
 from woodshed.errors import UsageError
 from woodshed.model import Attempt, Record, RunState
 from woodshed.model.event import now
-from woodshed.store import clock, deaths, ends, limits, rows
+from woodshed.store import clock, closing, deaths, ends, limits, rows
 from woodshed.store.ids import run_of
+from woodshed.store.messages import OPEN
 from woodshed.store.sharing import Waiting, share_out
-from woodshed.store.tables import attempts, executions, queued, runs, submissions, workers
+from woodshed.store.tables import attempts, executions, messages, queued, runs, submissions, workers
 from woodshed.store.text import stamp
 
 _REAP_LOCK = 0x77726170  # "wrap": the key of PostgreSQL's advisory lock around reaping
@@ -87,6 +88,13 @@ class Worker(Record):
     state: str
     pool: str = ""
     boot: str = ""
+
+
+class Beat(NamedTuple):
+    """What a worker is to heed: attempts to call off, and attempts that have something to hear."""
+
+    off: tuple[str, ...] = ()
+    spoken: tuple[str, ...] = ()
 
 
 class Depth(Record):
@@ -158,8 +166,8 @@ class Queue:
     def turn(self, run_id: str, state: SubmissionState, reason: str | None = None) -> None:
         """Pause, open, cancel or close a shared run, and record where the run stands.
 
-        Nothing more is handed out of a run that is not open once this returns. Raises UsageError where it is not
-        shared, or is over.
+        Nothing more is handed out of a run that is not open once this returns. One whose attempts all have their
+        results is finished, whatever was asked. Raises UsageError where it is not shared, or is over.
         """
         over = [state.value for state in (SubmissionState.CANCELLED, SubmissionState.CLOSED)]
         change = (sa.update(submissions).where(submissions.c.run == run_id)
@@ -169,10 +177,11 @@ class Queue:
             limits.alone(connection)
             if connection.execute(change).rowcount:
                 if state is SubmissionState.CANCELLED:
-                    connection.execute(sa.delete(queued).where(queued.c.run == run_id, queued.c.worker.is_(None)))
+                    closing.clear(connection, run_id)
                 if state is SubmissionState.OPEN:
                     ends.begin(connection, [run_id])
-                connection.execute(_standing(run_id, state, reason))
+                connection.execute(closing.standing(run_id, state.value, reason))
+                closing.close(connection, run_id)
                 return
             there = connection.execute(sa.select(submissions.c.state).where(submissions.c.run == run_id)).scalar()
         said = f"{run_id} is {there}" if there else f"{run_id} is not shared between workers"
@@ -277,10 +286,10 @@ class Queue:
             })
             deaths.pardon(connection, host)
 
-    def beat(self, executor: str, *, slots: int, busy: int) -> list[str] | None:
-        """This worker lives. Which of its attempts to call off, as their run was cancelled or is overdue; None: it was
+    def beat(self, executor: str, *, slots: int, busy: int) -> Beat | None:
+        """This worker lives. Which of its attempts to call off, as their run was cancelled or is overdue, and which
 
-        reaped.
+        have something to hear; None: it was reaped.
         """
         with self._write("beating") as connection:
             lives = connection.execute(
@@ -289,9 +298,9 @@ class Queue:
             ).rowcount
             if not lives:
                 return None
-            off = (sa.select(queued.c.attempt).join(submissions, submissions.c.run == queued.c.run)
-                   .where(queued.c.worker == executor, submissions.c.state.in_(_CALLED_OFF)))
-            return list(connection.execute(off).scalars())
+            found = connection.execute(_HEED, {"me": executor}).all()
+            return Beat(tuple(row.attempt for row in found if row.state in _CALLED_OFF),
+                        tuple(row.attempt for row in found if row.state not in _CALLED_OFF))
 
     def drain(self, executor: str) -> None:
         """The worker is to take nothing more; it ends when what it has is done."""
@@ -359,17 +368,16 @@ class Queue:
             return connection.execute(sa.select(sa.func.count()).where(queued.c.run == run_id)).scalar_one()
 
     def close_exhausted(self) -> list[str]:
-        """Open shared runs of which nothing was left are closed, and finished: those that this call closed."""
-        exhausted = sa.and_(submissions.c.state == SubmissionState.OPEN.value,
-                            ~sa.exists().where(queued.c.run == submissions.c.run))
+        """Shared runs all of whose attempts have their results are finished: those that this call closed."""
         with self._read("reading the queue") as connection:  # most often there is none, and nobody waits for a lock
-            found = connection.execute(sa.select(submissions.c.run).where(exhausted)).scalars().all()
+            found = closing.spent(connection)
         closed = []
         for run in found:
             with self._write("closing a run") as connection:
-                change = sa.update(submissions).where(submissions.c.run == run, exhausted)
-                if connection.execute(change.values(state=SubmissionState.CLOSED.value)).rowcount:
-                    connection.execute(_standing(run, SubmissionState.CLOSED, None))
+                limits.alone(connection)
+                if connection.execute(_IS_CANCELLED, {"this": run}).scalar():
+                    closing.clear(connection, run)  # what a worker had that died meanwhile
+                if closing.close(connection, run):
                     closed.append(run)
         return closed
 
@@ -433,27 +441,18 @@ _NEXT = (
     .where(queued.c.endpoint == sa.bindparam("endpoint", type_=sa.Text))
     .order_by(queued.c.number).limit(sa.bindparam("count", type_=sa.Integer))
 )
+_HEED = (
+    sa.select(queued.c.attempt, submissions.c.state).join(submissions, submissions.c.run == queued.c.run)
+    .where(queued.c.worker == _ME)
+    .where(sa.or_(submissions.c.state.in_(_CALLED_OFF),
+                  sa.exists().where(messages.c.attempt == queued.c.attempt, OPEN)))
+)
 _THIS = sa.bindparam("this", type_=sa.String)
 _HELD = sa.select(queued.c.worker).where(queued.c.attempt == _THIS).with_for_update(read=True)
 _HELD_TO_CHANGE = sa.select(queued.c.worker).where(queued.c.attempt == _THIS).with_for_update()
+_IS_CANCELLED = sa.select(submissions.c.state == SubmissionState.CANCELLED.value).where(submissions.c.run == _THIS)
 _REMOVE = sa.delete(queued).where(queued.c.attempt == _THIS)
 """What claims and results ask, made once: it is asked for every attempt."""
-
-
-def _standing(run_id: str, state: SubmissionState, reason: str | None) -> sa.Update:
-    """Where a run stands whose submission is turned."""
-    values: dict[str, Any] = {"reason": reason}
-    begun = sa.exists().where(attempts.c.run == run_id, attempts.c.executions > 0)
-    match state:
-        case SubmissionState.OPEN:
-            values["state"] = sa.case((begun, RunState.RUNNING.value), else_=RunState.QUEUED.value)
-        case SubmissionState.CLOSED:
-            values |= {"state": RunState.FINISHED.value, "finished_at": sa.func.coalesce(runs.c.finished_at,
-                                                                                         stamp(now()))}
-        case _:
-            values["state"] = {SubmissionState.PAUSED: RunState.PAUSED, SubmissionState.OVERDUE: RunState.PAUSED,
-                               SubmissionState.CANCELLED: RunState.CANCELLED}[state].value
-    return sa.update(runs).where(runs.c.id == run_id).values(values)
 
 
 def _holder(connection: sa.Connection, submission: Submission) -> str | None:

@@ -19,13 +19,15 @@ from woodshed.errors import Cancelled, UsageError
 from woodshed.model import Attempt, AttemptState, Event, Outcome, Record, Run, RunState, Verdict
 from woodshed.model.event import now
 from woodshed.model.grade import Regrade, Regraded
-from woodshed.store import groups, references, rows
+from woodshed.store import groups, messages, references, rows
 from woodshed.store.groups import Groups
 from woodshed.store.limits import Limits
+from woodshed.store.messages import Messages
 from woodshed.store.opening import READS, faults, open_engine
 from woodshed.store.queue import Queue, Submission
 from woodshed.store.ratings import Ratings
 from woodshed.store.schedules import Schedules
+from woodshed.store.status import Status
 from woodshed.store.tables import attempts, events, executions, regraded, regrades, runs
 from woodshed.store.text import dump, stamp
 
@@ -85,6 +87,16 @@ class Store:
     def groups(self) -> Groups:
         """The attempts of runs by task and agent, handed out when all of them have their results."""
         return Groups(self._engine, self._write, self._read)
+
+    @property
+    def status(self) -> Status:
+        """How runs and attempts stand."""
+        return Status(self._read)
+
+    @property
+    def messages(self) -> Messages:
+        """What is sent to attempts, wherever they run."""
+        return Messages(self._engine, self._write, self._read)
 
     @property
     def ratings(self) -> Ratings:
@@ -434,6 +446,7 @@ def _append(connection: sa.Connection, facts: Sequence[Event | Mapping[str, Any]
     if facts:
         told = [rows.event_row(fact) if isinstance(fact, Event) else fact for fact in facts]
         connection.execute(_APPEND, [{**row, "this": row["attempt"]} for row in told])
+        messages.heard(connection, told)
 
 
 def _close(

@@ -22,7 +22,7 @@ from sqlalchemy import (
     text,
 )
 
-HEAD = "0010"
+HEAD = "0011"
 """The migration that these tables agree with."""
 
 metadata = MetaData(
@@ -272,4 +272,22 @@ ratings = Table(
     Column("at", String(32), nullable=False),
     ForeignKeyConstraint(["attempt"], ["attempts.id"]),
     Index("ix_ratings_attempt", "attempt"),
+)
+
+messages = Table(
+    "messages",
+    metadata,
+    Column("number", Integer, primary_key=True),
+    Column("attempt", String(80), nullable=False),
+    Column("run", String(64), nullable=False),
+    Column("project", String(64), nullable=False),
+    Column("kind", String(32), nullable=False),
+    Column("data", Text, nullable=False),
+    Column("key", String(200)),
+    Column("sent_at", String(32), nullable=False),
+    Column("execution", Integer),
+    Column("heard_at", String(32)),
+    ForeignKeyConstraint(["attempt"], ["attempts.id"]),
+    UniqueConstraint("attempt", "key"),
+    Index("ix_messages_run", "run"),
 )

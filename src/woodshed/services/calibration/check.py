@@ -28,7 +28,7 @@ from woodshed.model import (
 )
 from woodshed.model.event import now
 from woodshed.model.retry import RetryRule, RetryRules
-from woodshed.services import runs
+from woodshed.services import projects, runs
 from woodshed.services.calibration import evidence, variants
 from woodshed.services.calibration.tree import Ends, Tree, start_tree
 from woodshed.services.crew import Crew
@@ -78,7 +78,7 @@ def plan(tasks: Sequence[Task], check: CheckSpec, *, concurrency: int, seed: int
 
 async def start(home: Home, spec: RunSpec, tasks: Sequence[Task], progress: runs.Progress) -> Run:
     """Create the run and drive it to its end, as :func:`woodshed.services.runs.start` does."""
-    run = Run(id=new_run_id(), spec=spec, created_at=now())
+    run = Run(id=new_run_id(), project=projects.named(None), spec=spec, created_at=now())
     async with Crew(home, run, tasks) as crew:
         check = _Check(home, run, tasks, crew)
         home.store.create_run(run.model_copy(update={"executor": crew.executor}), check.first())
