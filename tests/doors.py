@@ -70,6 +70,14 @@ class Outside:
         async with self.session.post(self.url + path, data=data, headers=sent) as answer:
             return answer.status, json.loads(await answer.read()), dict(answer.headers)
 
+    async def stream(self, path: str, body: Mapping[str, Any]) -> bytes:
+        """The bytes of a streamed answer."""
+        sent = {"Authorization": f"Bearer {self.door.key}"}
+        async with self.session.post(self.url + path, json={**body, "stream": True}, headers=sent) as answer:
+            assert answer.status == 200, await answer.text()
+            assert answer.content_type == "text/event-stream"
+            return await answer.read()
+
     async def events_of(self, body: Mapping[str, Any]) -> list[Any]:
         """The events of a streamed answer; comments as they stand."""
         sent = {"Authorization": f"Bearer {self.door.key}"}
