@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-HEAVY = ("aiohttp", "alembic", "cronsim", "dbos", "packaging", "rich.progress", "sqlalchemy", "xllamacpp")
+HEAVY = ("aiohttp", "alembic", "cronsim", "dbos", "fastapi", "packaging", "rich.progress", "sqlalchemy", "uvicorn",
+         "xllamacpp")
 
 
 def loaded(code: str) -> set[str]:
@@ -32,6 +33,11 @@ def test_a_run_imports_no_http_client_before_an_agent_has_a_model() -> None:
 def test_who_has_no_cron_schedule_reads_no_cron() -> None:
     """Neither a worker nor the commands of schedules load the cron library before a schedule has an expression."""
     assert loaded("import woodshed.cli.worker, woodshed.cli.schedules") & {"cronsim"} == set()
+
+
+def test_the_command_of_the_service_reads_no_server_before_it_serves() -> None:
+    """Its help needs neither the web framework nor the server, which are an extra."""
+    assert loaded("import woodshed.cli.serve") & {"fastapi", "uvicorn"} == set()
 
 
 @pytest.mark.parametrize("heavy", ["woodshed.cli.model", "dbos"])

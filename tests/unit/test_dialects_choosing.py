@@ -44,7 +44,7 @@ def test_a_models_name_tells_its_family(model: str, dialect: str | None) -> None
 def test_the_table_names_dialects_that_exist_and_every_family() -> None:
     """No row leads nowhere, and no format can be reached by asking alone."""
     assert {dialect for _, dialect in BY_MODEL if dialect} == set(FAMILIES)
-    assert list(NAMES) == ["auto", "tools", "strict", "text", *FAMILIES]
+    assert list(NAMES) == ["auto", "tools", "strict", "text", *FAMILIES, *(f"text:{name}" for name in FAMILIES)]
     assert [named(name).name for name in NAMES] == list(NAMES)
 
 

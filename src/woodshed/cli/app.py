@@ -21,7 +21,8 @@ from woodshed.errors import UsageError, WoodshedError
 _COMMANDS = {"run": "run", "show": "show", "trace": "show", "regrade": "regrade", "export": "export",
              "measures": "measures", "rate": "measures", "report": "measures", "compare": "compare",
              "replay": "replay", "fork": "fork",
-             "doctor": "doctor", "worker": "worker", "groups": "groups", "plan": "plan", "scale": "scale"}
+             "doctor": "doctor", "worker": "worker", "serve": "serve", "groups": "groups", "plan": "plan",
+             "scale": "scale"}
 """Each command and the module here whose function of that name it is."""
 _GROUPS = {
     "tasks": "Import and list tasks.",

@@ -33,7 +33,7 @@ def worker(
 ) -> None:  # fmt: skip
     """Execute attempts of runs started with 'run --detach'. SIGTERM drains, a second one stops. Exit 0 at the end."""
     terms = working.Terms(slots=slots_of(slots), pool=pool_name(pool), lane=lane, until_empty=until_empty,
-                          aside=_aside(pool) if lane is Lane.MAIN else (), sweep=partial(sweep, settings.home()))
+                          aside=aside(pool) if lane is Lane.MAIN else (), sweep=partial(sweep, settings.home()))
     started = time.perf_counter()
     with opened() as home, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         worked = runner.run(working.work(home, terms, note))
@@ -58,7 +58,7 @@ def slots_of(text: str) -> int | None:
     return int(text)
 
 
-def _aside(pool: str) -> list[str]:
+def aside(pool: str) -> list[str]:
     """The command of a process in which a poisonous attempt takes no neighbour with it."""
     return [sys.executable, "-m", "woodshed", "worker", "--slots", "1", "--until-empty", "--pool", pool,
             "--lane", Lane.QUARANTINE.value]

@@ -17,6 +17,7 @@ from woodshed.services.runs import planned
 from woodshed.store.ids import new_run_id
 from woodshed.store.limits import Limit
 from woodshed.store.queue import Submission, SubmissionState
+from woodshed.store.rollouts import Request
 
 _POOL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", re.ASCII)
 
@@ -31,21 +32,23 @@ def pool_name(text: str) -> str:
 
 def submit(
     home: Home, spec: RunSpec, tasks: Sequence[Task], *, priority: int = 0, key: str | None = None,
-    not_before: datetime | None = None, slots: int | None = None, pool: str = "", project: str | None = None,
+    not_before: datetime | None = None, slots: int | None = None, pool: str = "", request: Request | None = None,
+    project: str | None = None,
 ) -> Run:  # fmt: skip
     """The run, recorded and offered to workers; nothing starts here. With a ``key`` given before: that earlier run.
 
     A higher ``priority`` goes first, ``slots`` bounds its attempts at work at once, none begins before ``not_before``.
-    Only workers of ``pool`` take it. It is the
+    Only workers of ``pool`` take it. It has the id of the ``request`` for rollouts that it is of, and is the
     ``project``'s (default: as the setting says). Raises UsageError for an agent that this machine does not know.
     """
     for agent in spec.agents:
         plugins.harness(agent.harness)
-    run = Run(id=new_run_id(), project=projects.named(project), spec=spec, state=RunState.QUEUED, created_at=now())
+    run_id = new_run_id() if request is None else request.run
+    run = Run(id=run_id, project=projects.named(project), spec=spec, state=RunState.QUEUED, created_at=now())
     submission = Submission(run=run.id, project=run.project, key=key, priority=priority, slots=slots,
                             not_before=not_before, pool=pool_name(pool), run_s=spec.deadlines.run_s)
     endpoints = {agent.name: agent.model.base_url for agent in spec.agents if agent.model}
-    return home.store.run(home.store.create_shared(run, planned(run, tasks), submission, endpoints))
+    return home.store.run(home.store.create_shared(run, planned(run, tasks), submission, endpoints, request))
 
 
 def turn(

@@ -12,7 +12,7 @@ Leases are told by the clock of :mod:`woodshed.store.clock`, which nobody sets.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from enum import StrEnum
@@ -69,7 +69,7 @@ class Groups:
         query = sa.select(groups).where(groups.c.run == run_id)
         with self._read("reading groups") as connection:
             rows, at = connection.execute(query).mappings().all(), seconds(connection)
-        found = [_group(row, at) for row in rows]
+        found = [group(row, at) for row in rows]
         return sorted(found, key=lambda one: (one.place is None, one.place or 0, one.task, one.agent))
 
     def take(self, run_id: str, consumer: str, n: int = 1, *, lease_s: float) -> list[Group]:
@@ -80,16 +80,14 @@ class Groups:
         with self._write("taking groups") as connection:
             at = seconds(connection)
             query = sa.select(groups).where(
-                groups.c.run == run_id, groups.c.place.is_not(None), groups.c.acked_at.is_(None), _free(at)
+                groups.c.run == run_id, groups.c.place.is_not(None), groups.c.acked_at.is_(None), free(at)
             ).order_by(groups.c.place).limit(n)
             if self._server:
                 query = query.with_for_update(skip_locked=True)
             rows = [dict(row) for row in connection.execute(query).mappings()]
             for row in rows:
-                row |= {"consumer": consumer, "leased_at": at, "lease_s": lease_s, "delivery": row["delivery"] + 1}
-                change = {key: row[key] for key in ("consumer", "leased_at", "lease_s", "delivery")}
-                connection.execute(sa.update(groups).where(_is(run_id, row["place"])).values(change))
-            return [_group(row, at) for row in rows]
+                row |= leased(connection, row, consumer, at, lease_s)
+            return [group(row, at) for row in rows]
 
     def ack(self, run_id: str, place: int, delivery: int) -> bool:
         """The group is consumed: nobody gets it again. Idempotent.
@@ -99,6 +97,14 @@ class Groups:
         with self._write("acknowledging a group") as connection:
             acked = sa.func.coalesce(groups.c.acked_at, stamp(now()))
             return self._held(connection, run_id, place, delivery, acked_at=acked)
+
+    def ack_all(self, deliveries: Sequence[tuple[str, int, int]]) -> list[bool]:
+        """As :meth:`ack` of each (run, place, delivery), all in one transaction, so that a crash leaves none half done.
+        """
+        with self._write("acknowledging groups") as connection:
+            acked = sa.func.coalesce(groups.c.acked_at, stamp(now()))
+            done = {one: self._held(connection, *one, acked_at=acked) for one in sorted(set(deliveries))}
+        return [done[one] for one in deliveries]
 
     def give_back(self, run_id: str, place: int, delivery: int) -> bool:
         """The group is free again at once. False where it is not this delivery's any more, or acknowledged."""
@@ -188,20 +194,30 @@ def _key(run: str, task: str, agent: str) -> sa.ColumnElement[bool]:
     return sa.and_(groups.c.run == run, groups.c.task == task, groups.c.agent == agent)
 
 
+def leased(
+    connection: sa.Connection, row: Mapping[str, Any], consumer: str, at: float, lease_s: float
+) -> dict[str, Any]:
+    """Lease the group of ``row`` to a consumer, as one delivery more; what has changed of the row."""
+    change = {"consumer": consumer, "leased_at": at, "lease_s": lease_s, "delivery": row["delivery"] + 1}
+    connection.execute(sa.update(groups).where(_is(row["run"], row["place"])).values(change))
+    return change
+
+
 def _is(run: str, place: int) -> sa.ColumnElement[bool]:
     return sa.and_(groups.c.run == run, groups.c.place == place)
 
 
-def _free(at: float) -> sa.ColumnElement[bool]:
+def free(at: float) -> sa.ColumnElement[bool]:
     """Nobody's: never leased, run out, or leased before the machine last started."""
     return sa.or_(groups.c.leased_at.is_(None), groups.c.leased_at + groups.c.lease_s <= at,
                   groups.c.leased_at > at + SKEW_S)
 
 
-def _group(row: Mapping[Any, Any], at: float) -> Group:
-    free = row["leased_at"] is None or row["leased_at"] + row["lease_s"] <= at or row["leased_at"] > at + SKEW_S
+def group(row: Mapping[Any, Any], at: float) -> Group:
+    """A group as it stands at this time of the clock."""
+    loose = row["leased_at"] is None or row["leased_at"] + row["lease_s"] <= at or row["leased_at"] > at + SKEW_S
     state = GroupState.PARTIAL if row["place"] is None else GroupState.ACKED if row["acked_at"] else \
-        GroupState.COMPLETE if free else GroupState.TAKEN
+        GroupState.COMPLETE if loose else GroupState.TAKEN
     shown = {name: row[name] for name in Group.model_fields if name != "state"}
     if state is GroupState.COMPLETE:
         shown["consumer"] = None

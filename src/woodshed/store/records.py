@@ -26,6 +26,7 @@ from woodshed.store.messages import Messages
 from woodshed.store.opening import READS, faults, open_engine
 from woodshed.store.queue import Queue, Submission
 from woodshed.store.ratings import Ratings
+from woodshed.store.rollouts import Request, Rollouts
 from woodshed.store.schedules import Schedules
 from woodshed.store.status import Status
 from woodshed.store.tables import attempts, events, executions, regraded, regrades, runs
@@ -99,6 +100,11 @@ class Store:
         return Messages(self._engine, self._write, self._read)
 
     @property
+    def rollouts(self) -> Rollouts:
+        """What trainers asked for, and what they are handed."""
+        return Rollouts(self._engine, self._write, self._read)
+
+    @property
     def ratings(self) -> Ratings:
         """What people thought of attempts."""
         return Ratings(self._write, self._read)
@@ -121,12 +127,20 @@ class Store:
             _create(connection, run, planned)
 
     def create_shared(
-        self, run: Run, planned: Sequence[Attempt], submission: Submission, endpoints: Mapping[str, str]
+        self, run: Run, planned: Sequence[Attempt], submission: Submission, endpoints: Mapping[str, str],
+        request: Request | None = None,
     ) -> str:
-        """Write a run and offer its attempts to workers, together; see :meth:`Queue.submit`, whose answer it is."""
-        return self.queue.submit(
-            submission, planned, endpoints, create=lambda connection: _create(connection, run, planned)
-        )
+        """Write a run and offer its attempts to workers, together; see :meth:`Queue.submit`, whose answer it is.
+
+        With the ``request`` that it is of, where it is one of rollouts.
+        """
+
+        def create(connection: sa.Connection) -> None:
+            _create(connection, run, planned)
+            if request is not None:
+                self.rollouts.admit(connection, request)
+
+        return self.queue.submit(submission, planned, endpoints, create=create)
 
     def add_attempts(self, run_id: str, further: Sequence[Attempt]) -> None:
         """Attempts that follow from what the run has found so far, together, numbered on after those it has."""

@@ -9,6 +9,7 @@ migration in ``migrations/versions``; a test compares the two.
 from __future__ import annotations
 
 from sqlalchemy import (
+    BigInteger,
     Column,
     Float,
     ForeignKeyConstraint,
@@ -22,7 +23,7 @@ from sqlalchemy import (
     text,
 )
 
-HEAD = "0011"
+HEAD = "0012"
 """The migration that these tables agree with."""
 
 metadata = MetaData(
@@ -290,4 +291,35 @@ messages = Table(
     ForeignKeyConstraint(["attempt"], ["attempts.id"]),
     UniqueConstraint("attempt", "key"),
     Index("ix_messages_run", "run"),
+)
+
+rollout_requests = Table(
+    "rollout_requests",
+    metadata,
+    Column("run", String(64), primary_key=True),
+    Column("project", String(64), nullable=False),
+    Column("key", String(200)),
+    Column("digest", String(64), nullable=False),
+    Column("endpoint", Text),
+    Column("version", Text),
+    Column("rank", BigInteger),
+    Column("max_staleness", Integer),
+    Column("on_stale", String(16), nullable=False),
+    Column("stale_at", String(32)),
+    Column("over_at", String(32)),
+    Column("created_at", String(32), nullable=False),
+    ForeignKeyConstraint(["run"], ["runs.id"]),
+    UniqueConstraint("project", "key"),
+    Index("ix_rollout_requests_over_at", "over_at", "created_at"),
+)
+
+policies = Table(
+    "policies",
+    metadata,
+    Column("project", String(64), primary_key=True),
+    Column("endpoint", Text, primary_key=True),
+    Column("rank", BigInteger, primary_key=True),
+    Column("version", Text, nullable=False),
+    Column("announced_at", String(32), nullable=False),
+    UniqueConstraint("project", "endpoint", "version"),
 )

@@ -1,0 +1,103 @@
+"""Routes of requests: ask for rollouts, look at them, follow them, cancel them; and the policies they are held against.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import StreamingResponse
+
+from woodshed.api.bodies import AnnouncedBody, AskedBody, gives, plain, takes
+from woodshed.model.delivery import Announced, Asked, Made, PolicyTold, Requested, RequestWhole
+from woodshed.services import following
+from woodshed.services import rollouts as service
+from woodshed.services.home import Home
+from woodshed.services.offer import Offer
+
+ALIVE_S = 10.0
+"""So often a stream that has nothing to tell says that it lives."""
+
+
+def routes(home: Home, offer: Offer) -> APIRouter:
+    """The routes over one home."""
+    router = APIRouter(prefix="/v1", tags=["rollouts"])
+
+    @router.post("/rollouts", status_code=201, openapi_extra=takes(Asked),
+                 responses=gives(Made, also=(404, 409), status=201) | {200: {"model": Made}})
+    async def ask(asked: AskedBody) -> Response:
+        """Ask for rollouts: ``n`` attempts of each task. 201: made now; 200: the key had made it before."""
+        made = await asyncio.to_thread(service.ask, home, offer, asked)
+        return plain(made, 201 if made.created else 200)
+
+    @router.get("/rollouts", responses=gives(Requested, also=(404,)))
+    async def listing(
+        most: Annotated[int, Query(ge=1, le=200)] = service.PAGE, before: str | None = None
+    ) -> Response:
+        """The newest requests."""
+        return plain(await asyncio.to_thread(service.listing, home, most, before, project=offer.project))
+
+    @router.get("/rollouts/{id}", responses=gives(RequestWhole, also=(404,)))
+    async def told(id: str) -> Response:  # noqa: A002 (the parameter's name is the contract's)
+        """A request as it stands, with each attempt: state, reward or null, valid, cause, stage."""
+        return plain(await asyncio.to_thread(service.told, home, id, project=offer.project))
+
+    @router.post("/rollouts/{id}/cancel", responses=gives(RequestWhole, also=(404,)))
+    async def cancel(id: str) -> Response:  # noqa: A002
+        """Stop what runs and begin nothing more. Groups that are complete are still handed out. Idempotent."""
+        return plain(await asyncio.to_thread(service.cancel, home, id, project=offer.project))
+
+    @router.post("/rollouts/{id}/open", responses=gives(RequestWhole, also=(404, 409)))
+    async def reopen(id: str) -> Response:  # noqa: A002
+        """Go on with a request that paused itself; its reason says why it did."""
+        return plain(await asyncio.to_thread(service.reopen, home, id, project=offer.project))
+
+    @router.get("/rollouts/{id}/events", response_class=StreamingResponse, responses=gives(RequestWhole, also=(404,)))
+    async def follow(request: Request, id: str, records: bool = False) -> Response:  # noqa: A002
+        """Server-sent events: ``attempt`` as each changes, ``rollout`` with the record of each that is done (where
+
+        ``records``), ``end`` with the request when it is over. A new connection tells everything from the beginning.
+        """
+        await asyncio.to_thread(service.told, home, id, project=offer.project)
+        events = following.follow(home, id, records=records, project=offer.project)
+        return StreamingResponse(_stream(request, events), media_type="text/event-stream",
+                                 headers={"Cache-Control": "no-store"})
+
+    @router.put("/policies/{endpoint:path}", openapi_extra=takes(Announced),
+                responses=gives(PolicyTold, also=(404, 409)))
+    async def announce(endpoint: str, announced: AnnouncedBody) -> Response:
+        """This version of the policy is current. Groups that are too old by that are never delivered. Idempotent."""
+        return plain(await asyncio.to_thread(service.announce, home, offer, endpoint, announced))
+
+    @router.get("/policies/{endpoint:path}", responses=gives(PolicyTold, also=(404,)))
+    async def policy(endpoint: str) -> Response:
+        """The current version of an endpoint's policy."""
+        return plain(await asyncio.to_thread(service.policy, home, offer, endpoint))
+
+    return router
+
+
+async def _stream(request: Request, events: AsyncGenerator[tuple[str, Any], None]) -> AsyncIterator[bytes]:
+    """Each event as text; a comment where there was none for a while."""
+    coming: asyncio.Future[tuple[str, Any]] | None = None
+    try:
+        while not await request.is_disconnected():
+            coming = coming or asyncio.ensure_future(anext(events))
+            done, _ = await asyncio.wait([coming], timeout=ALIVE_S)
+            if not done:
+                yield b": waiting\n\n"
+                continue
+            try:
+                name, data = coming.result()
+            except StopAsyncIteration:
+                return
+            coming = None
+            yield f"event: {name}\ndata: {json.dumps(data, separators=(',', ':'))}\n\n".encode()
+    finally:
+        if coming is not None:
+            coming.cancel()
+            await asyncio.gather(coming, return_exceptions=True)
+        await events.aclose()
