@@ -21,7 +21,7 @@ from woodshed.gateway.call import Patience
 from woodshed.gateway.client import Gateway
 from woodshed.harness.loop import Loop
 from woodshed.harness.resume import Fine, Lasting
-from woodshed.interfaces import Acting, Harness, SandboxStats
+from woodshed.interfaces import Acting, Harness, Hear, Said, SandboxStats
 from woodshed.measure.resume import joined, past
 from woodshed.measure.trajectory import from_events
 from woodshed.model import (
@@ -33,10 +33,12 @@ from woodshed.model import (
     Event,
     EventKind,
     ModelSpec,
+    Past,
     SandboxPolicy,
     StopReason,
     Usage,
 )
+from woodshed.model.agent import Capture
 from woodshed.model.event import now
 from woodshed.store.blobs import Blobs
 
@@ -88,6 +90,9 @@ class World:
     box: type[Box] = Box
     harness: Harness = field(default_factory=Loop)
     task_changes: dict[str, Any] = field(default_factory=dict)
+    sent: Sequence[tuple[int, bool, str]] = ()
+    """What is said to the agent: after so many turns at the earliest, and where true, when it says that it is done."""
+    capture: Capture = "off"
 
     @property
     def blobs(self) -> Blobs:
@@ -119,7 +124,7 @@ class World:
         async def keep() -> None:
             return None
 
-        model = ModelSpec(name="scripted", base_url=url)
+        model = ModelSpec(name="scripted", base_url=url, capture=self.capture)
         agent = Agent(name="a", harness="loop", model=model, limits=self.limits, policy=self.policy)
         gateway, blobs = Gateway(patience=Patience(tries=1)), self.blobs
         box = self.box(self.folder / f"box{self.execution}")
@@ -128,8 +133,9 @@ class World:
         acting = Acting(
             task=a_task(self.folder, instruction=self.instruction, **self.task_changes), agent=agent,
             sandbox=box, emit=emit, seed=0,
-            deadline_s=self.wall_s, blobs=blobs,
-            model=gateway.client(model, emit, kept=keep, past=earlier.answers if earlier else ()))
+            deadline_s=self.wall_s, blobs=blobs, hear=self.hear(earlier),
+            model=gateway.client(model, emit, kept=keep, past=earlier.answers if earlier else (),
+                                 put=blobs.put))
         try:
             restored = await fine.begin(blobs, emit)
             if restored is not None:
@@ -141,6 +147,18 @@ class World:
             await gateway.close()
         self.usage = acting.usage
         return stop
+
+    def hear(self, earlier: Past | None) -> Hear | None:
+        """How an execution hears what was sent: what the record has not, once."""
+        told = {number for heard in (earlier.heard if earlier else {}).values() for number, _ in heard}
+
+        async def hear(turn: int, finished: bool) -> Sequence[Said]:
+            new = [Said(number, text) for number, (at, end, text) in enumerate(self.sent, 1)
+                   if number not in told and turn >= at and end is finished]
+            told.update(said.message for said in new)
+            return new
+
+        return hear if self.sent else None
 
     async def run(self, cuts: Sequence[int]) -> StopReason:
         """The whole attempt, its executions cut off at ``cuts``."""

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from woodshed.store.blobs import Blobs
+
 START, END = 256, 257
 _MERGES = ["<tool_call>", "</tool_call>", "assistant", "system", "user", "tool", "name", "arguments", "command",
            "echo ", "hello", "world", " the", "th", "in", "er", "\n\n", '": "', '"}', "ing", "and", "on", "    "]
@@ -31,10 +33,11 @@ def call(name: str, **arguments: Any) -> str:
 
 
 def encoded(text: str, chance: random.Random | None = None) -> list[int]:
-    """Ids of a text. With ``chance`` some words are made of their bytes, as a sampler may well choose."""
+    """Ids of a text. With ``chance`` half the texts have words made of their bytes, as a sampler may well choose."""
     ids: list[int] = []
+    apart = 0.2 if chance is not None and chance.random() < 0.5 else 0.0
     for piece in _CANONICAL.findall(text):
-        if piece in _MERGES and not (chance is not None and chance.random() < 0.05):
+        if piece in _MERGES and not (chance is not None and chance.random() < apart):
             ids.append(300 + _MERGES.index(piece))
         else:
             ids += piece.encode()
@@ -51,6 +54,15 @@ def rendered(messages: Sequence[Mapping[str, Any]]) -> list[int]:
             text += call(function["name"], **json.loads(function["arguments"]))
         ids += [START, *encoded(f"{message['role']}\n{text}"), END, *encoded("\n")]
     return [*ids, START, *encoded("assistant\n")]
+
+
+def reader(blobs: Blobs) -> Callable[[str], bytes]:
+    """Opens blobs, and closes them."""
+    def read(sha256: str) -> bytes:
+        with blobs.open(sha256) as file:
+            return file.read()
+
+    return read
 
 
 @dataclass(frozen=True)

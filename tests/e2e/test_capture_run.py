@@ -12,7 +12,7 @@ import pytest
 
 from blackbox import AGENT
 from kit import EXAMPLES, woodshed
-from tokenserver import VOCABULARY, TokenServer, call, tokens_served
+from tokenserver import VOCABULARY, TokenServer, call, reader, tokens_served
 from woodshed.model.rollout import CaptureLevel
 from woodshed.services.history import history
 from woodshed.services.home import opened
@@ -53,7 +53,7 @@ def held_against(server: TokenServer, home: Path, run: str, rollouts: Sequence[M
     with opened(home) as place:
         for made in rollouts:
             attempt = place.store.attempt(made["attempt"])
-            calls = calls_of(history(place, attempt), lambda sha: place.blobs.open(sha).read(), vocabulary=VOCABULARY)
+            calls = calls_of(history(place, attempt), reader(place.blobs), vocabulary=VOCABULARY)
             truth = server.delivered([attempt.seed + number for number in range(200)])
             assert [record.completion_token_ids for record in calls.records] == [one.completion for one in truth]
             assert [record.prompt_token_ids for record in calls.records] == [one.prompt for one in truth]
@@ -67,7 +67,7 @@ def held_against(server: TokenServer, home: Path, run: str, rollouts: Sequence[M
 
 
 def exported(home: Path, run: str, out: Path) -> list[dict[str, Any]]:
-    done = woodshed("export", run, "--format", "grpo", "--out", out, "--vocabulary", VOCABULARY, home=home)
+    done = woodshed("export", run, "--format", "grpo", "--out", out, "--vocabulary", str(VOCABULARY), home=home)
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for file in sorted((out / "data").iterdir()) for line in file.read_text().splitlines()]
 
@@ -85,6 +85,7 @@ def test_a_program_behind_the_door_is_captured_whole(home: Path, tmp_path: Path)
     assert "capture tokens+logprobs (vllm)" in done.stderr
     summary = json.loads(done.stdout.strip().splitlines()[-1])
     assert summary["agents"][0]["passed"] == 3
+    assert summary["capture"] == {"calls": {"tokens+logprobs": 12}, "flawed_calls": 0, "flawed_attempts": 0}
     rollouts = exported(home, summary["run"], tmp_path / "out")
     assert [(one["trainable"], one["capture_level"]) for one in rollouts] == [(True, CaptureLevel.LOGPROBS.value)] * 3
     assert held_against(server, home, summary["run"], rollouts) == 12

@@ -30,7 +30,8 @@ class Counting(Store):
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Counting]:
-    with Counting(None, tmp_path) as opened:
+    opened = Counting(None, tmp_path)
+    with opened:
         spec = RunSpec(tasks=("/t",), agents=(Agent(name="nop", harness="nop"),))
         opened.create_run(Run(id="r-1", spec=spec, created_at=now()), [
             Attempt(id=one, run="r-1", task="t", agent="nop", index=index, seed=0)

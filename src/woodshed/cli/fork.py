@@ -46,7 +46,7 @@ def fork(
         started = time.perf_counter()
 
         async def begun(progress: Progress) -> Run:
-            return await forking.start(home, planned, tasks, progress, sweep=partial(sweep, home.path))
+            return await forking.start(home, planned, tasks, progress, sweep=partial(sweep, home.path), tell=note)
 
         run = driven(begun, resume="woodshed run --resume")
         summary = report.summary(home, run, elapsed_s=time.perf_counter() - started)
@@ -67,7 +67,8 @@ def _agents(
     given = None
     if model is not None:
         sampling = Sampling() if parent.model is None else parent.model.sampling
-        given = agent_service.parse_model(model, sampling=sampling, key_variable=key)
+        given = agent_service.parse_model(model, sampling=sampling, key_variable=key,
+                                          capture=parent.model.capture if parent.model else "off")
     elif key is not None:
         raise UsageError("--model-key belongs to a model", field="--model-key", remedy="Add --model.")
     own = given or parent.model

@@ -236,6 +236,11 @@ def print_summary(summary: dict[str, Any], folder: Path | None) -> None:
               + (f" ({plain(summary['reason'])})" if summary["reason"] else ""))
     if summary["used"]["all"]["sandboxes"]:
         out.print(f"sandboxes: {_used(summary['used']['all'])}; the verifier's: {_used(summary['used']['verifier'])}")
+    if (captured := summary.get("capture")) is not None:
+        calls = ", ".join(f"{count} {level}" for level, count in captured["calls"].items()) or "none"
+        lost = f"; {captured['flawed_calls']} of them, in {captured['flawed_attempts']} attempts, cannot be trained on"
+        out.print(f"captured calls: {calls}{lost if captured['flawed_calls'] else ''}",
+                  style="bold red" if captured["flawed_calls"] else None)
     if folder is not None:
         out.print(f"results: {folder}")
     out.print(f"look closer: woodshed show {summary['run']} · woodshed trace {summary['run']}.1")

@@ -146,16 +146,17 @@ class _Log:
         """What an answer's event holds besides the answer: see ``docs/events.md``."""
         if (tokens := response.tokens) is None:
             return {}
-        wrong, written = list(response.flaws), dict[str, Any]()
+        wrong, written, told = list(response.flaws), dict[str, Any](), dict[str, Any]()
         try:
             written = self._packer.packed(call, tokens, parent=parent)
         except StoreFault as fault:
             wrong.append(f"they could not be kept ({fault})")
-        told: dict[str, Any] = {"tokens": written} if written else {}
-        if self._spec.captures:
+        if self._spec.captures:  # first, where they are counted: store/captures.py
             told["capture_level"] = (CaptureLevel.TEXT if wrong else level(tokens)).value
         if wrong:
             told["flaws"] = wrong
+        if written:
+            told["tokens"] = written
         if response.sampling is not None:
             told["sampling"] = dict(response.sampling)
         return told
@@ -191,11 +192,11 @@ class _Entry:
     def received(self, response: ModelResponse) -> None:
         told = self._log.tokens(self._call, response, self._parent)
         self._log.emit(EventKind.MODEL_RESULT, {
-            "call": self._call, "content": response.content,
+            "call": self._call, **told, "content": response.content,
             "tool_calls": [c.model_dump(mode="json") for c in response.tool_calls],
             "finish_reason": response.finish_reason, "seconds": round(response.seconds, 6),
             "usage": {"prompt_tokens": response.prompt_tokens, "completion_tokens": response.completion_tokens},
-            **({"reasoning": response.reasoning} if response.reasoning else {}), **told,
+            **({"reasoning": response.reasoning} if response.reasoning else {}),
             **({"endpoint": response.endpoint} if response.endpoint else {}), **_of(self._parent),
         })
         if wrong := told.get("flaws"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,12 @@ from woodshed.errors import StoreFault, UsageError
 from woodshed.measure import figures as measure
 from woodshed.measure.trajectory import from_events
 from woodshed.measure.usage import used
-from woodshed.model import Attempt, AttemptState, ChangeSet, Event, EventKind, Invalid, Run, Task, Valid
+from woodshed.model import Attempt, AttemptState, ChangeSet, Durability, Event, EventKind, Invalid, Run, Task, Valid
 from woodshed.model.changes import Change
 from woodshed.model.diff import described
 from woodshed.services.history import history
 from woodshed.services.home import Home
+from woodshed.store.captures import FLAWED
 from woodshed.tasks.load import find_tasks
 
 _LARGEST_DIFF = 1_000_000  # bytes of a file that is compared; a larger one is told by its size
@@ -36,10 +38,25 @@ def summary(home: Home, run: Run, *, elapsed_s: float | None = None) -> dict[str
         "state": run.state.value,
         "reason": run.reason,
         "elapsed_s": round(elapsed_s if elapsed_s is not None else _span_s(attempts), 3),
+        **_captured(home, run),
         "used": {whose: part.to_json() for whose, part in used(a.outcome for a in attempts if a.outcome).items()},
         "agents": [{"model": models[row.agent], **row.to_json()} for row in measure.by_agent(attempts)],
         "groups": [{"model": models[row.agent], **row.to_json()} for row in measure.summary(attempts, run.spec.groups)],
     }
+
+
+def _captured(home: Home, run: Run) -> dict[str, Any]:
+    """Of a run whose calls are captured: ``capture``, calls by level, and what cannot be trained on."""
+    if not any(agent.model.captures for agent in run.spec.agents if agent.model):
+        return {}
+    lasting = [agent.name for agent in run.spec.agents if agent.durability is Durability.FINE]
+    counted = home.store.captures.of(run.id, lasting=lasting)
+    levels = Counter[str]()
+    for one in counted.values():
+        levels.update(one)
+    flawed = levels.pop(FLAWED, 0)
+    return {"capture": {"calls": dict(levels), "flawed_calls": flawed,
+                        "flawed_attempts": sum(FLAWED in one for one in counted.values())}}
 
 
 def attempts(home: Home, run: Run) -> list[dict[str, Any]]:

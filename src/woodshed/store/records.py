@@ -20,6 +20,7 @@ from woodshed.model import Attempt, AttemptState, Event, Outcome, Record, Run, R
 from woodshed.model.event import now
 from woodshed.model.grade import Regrade, Regraded
 from woodshed.store import groups, messages, references, rows
+from woodshed.store.captures import Captures
 from woodshed.store.groups import Groups
 from woodshed.store.limits import Limits
 from woodshed.store.messages import Messages
@@ -103,6 +104,11 @@ class Store:
     def rollouts(self) -> Rollouts:
         """What trainers asked for, and what they are handed."""
         return Rollouts(self._engine, self._write, self._read)
+
+    @property
+    def captures(self) -> Captures:
+        """What was told of tokens, counted."""
+        return Captures(self._read)
 
     @property
     def ratings(self) -> Ratings:
