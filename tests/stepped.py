@@ -43,6 +43,8 @@ from woodshed.store.blobs import Blobs
 from woodshed.tasks.load import load_task
 from woodshed.verify.verifier import FreshVerifier
 
+Cut = int | tuple[EventKind, str, str]
+"""An event by its number in the execution, or by its kind, its call and its step."""
 STEPS = ("one", "two", "three")
 SCRIPT = {
     "one": ("echo a >>log; cat log", "echo b >>log; find . | sort | sha256sum"),
@@ -102,6 +104,7 @@ class Stepped:
     events: list[Event] = field(default_factory=list)
     asked: Counter[tuple[str, int]] = field(default_factory=Counter)
     execution: int = 0
+    _begun: str = ""
 
     @property
     def blobs(self) -> Blobs:
@@ -124,15 +127,17 @@ class Stepped:
         async with served(self) as url:  # type: ignore[arg-type]  # it answers as a Script does
             yield ModelSpec(name="scripted", base_url=url)
 
-    async def execute(self, model: ModelSpec, cut: int | None = None) -> Outcome | None:
-        """One execution, cut off before its event number ``cut`` is written; None where that ended it."""
+    async def execute(self, model: ModelSpec, cut: Cut | None = None) -> Outcome | None:
+        """One execution, cut off before the event number ``cut`` is written; None where that ended it."""
         self.execution += 1
         earlier, written = past(self.events), 0
 
         def emit(kind: EventKind, data: Mapping[str, Any]) -> None:
             nonlocal written
-            if written == cut:
+            if written == cut or (isinstance(cut, tuple) and (kind, data.get("call"), self._begun) == cut):
                 raise Crash
+            if data.get("state") == "step":
+                self._begun = data["step"]
             self.events.append(Event(attempt="x", execution=self.execution, seq=written, kind=kind, at=now(),
                                      data=json.loads(json.dumps(data))))
             written += 1
@@ -154,7 +159,7 @@ class Stepped:
         finally:
             await gateway.close()
 
-    async def run(self, cuts: Sequence[int] = ()) -> Outcome:
+    async def run(self, cuts: Sequence[Cut] = ()) -> Outcome:
         """The whole attempt, its executions cut off at ``cuts``."""
         async with self.model() as model:
             for cut in (*cuts, None):
@@ -165,6 +170,10 @@ class Stepped:
     def of(self, kind: EventKind, execution: int | None = None) -> list[dict[str, Any]]:
         """Data of the events of a kind, of one execution or of all."""
         return [e.data for e in self.events if e.kind is kind and execution in (None, e.execution)]
+
+    def of_events(self, kind: EventKind) -> list[Event]:
+        """The events of a kind."""
+        return [event for event in self.events if event.kind is kind]
 
     @property
     def whole(self) -> list[Event]:

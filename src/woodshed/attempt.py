@@ -6,10 +6,13 @@ import asyncio
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from woodshed.errors import Cause, EnvironmentFault, ModelRateLimited, SandboxDied, WoodshedError
+from woodshed.gateway.recall import recalled
 from woodshed.harness.asuser import as_user
+from woodshed.harness.checkpoint import Restored, kept
+from woodshed.harness.rehearsal import Recital
 from woodshed.harness.resume import Fine, Lasting
 from woodshed.interfaces import (
     Acting,
@@ -42,10 +45,10 @@ from woodshed.model import (
     Verdict,
 )
 from woodshed.model.retry import Broken
-from woodshed.model.stepwise import combined, short_of
+from woodshed.model.stepwise import Reached, ended, short_of, whole
 from woodshed.stages import Ledger, Overrun, Stages, cut
 from woodshed.verify.live import begin_step, captured, ready
-from woodshed.verify.stepping import begins, unbegun
+from woodshed.verify.stepping import begins, unbegun, walk
 
 
 @dataclass(slots=True)
@@ -73,6 +76,8 @@ class Parts:
     """What is sent to the attempt while it works, for harnesses that hear."""
     ground: SandboxEngine | None = None
     """Of a fork: makes the agent's sandbox, in which it goes on."""
+    reached: Reached = field(default_factory=Reached)
+    """Of a fork of several steps: those that were over, and whether one had begun."""
 
 
 @dataclass(slots=True)
@@ -85,6 +90,8 @@ class _Progress:
     stop: StopReason = StopReason.ERROR
     usage: Usage = field(default_factory=Usage)
     clearing: asyncio.Task[None] | None = None
+    judged: dict[str, Valid] = field(default_factory=dict)
+    """Of several steps, those that were."""
 
     def outcome(self, verdict: Verdict, fault: WoodshedError | None = None) -> Outcome:
         """The facts, with what they came to."""
@@ -114,13 +121,15 @@ async def run_attempt(task: Task, agent: Agent, parts: Parts, *, seed: int) -> O
     progress, task = _Progress(Stages(parts.emit), Ledger(parts.ground or parts.engine)), task.lent(os.environ)
     broken: WoodshedError | None = None
     try:
-        async with _opened(task, agent, parts, progress) as sandbox, parts.slots:
-            if task.steps:
-                verdict = await _stepwise(task, agent, sandbox, parts, seed, progress)
-            else:
-                changes = await _act(task, agent, sandbox, parts, seed, progress)
-                progress.clear(sandbox)
-                verdict = await _verify(task, changes, parts, progress)
+        verdict = await _taken_up(task, parts, progress) if task.steps else None
+        if verdict is None:
+            async with _opened(task, agent, parts, progress) as sandbox, parts.slots:
+                if task.steps:
+                    verdict = await _stepwise(task, agent, sandbox, parts, seed, progress)
+                else:
+                    changes = await _act(task, agent, sandbox, parts, parts.fine, seed, progress)
+                    progress.clear(sandbox)
+                    verdict = await _verify(task, changes, parts, progress)
     except WoodshedError as fault:
         verdict, broken = _invalid(fault, parts.emit), fault
     parts.emit(EventKind.VERDICT, verdict.to_json())
@@ -148,7 +157,7 @@ async def judge_end_state(
 
 
 async def _act(
-    task: Task, agent: Agent, sandbox: Sandbox, parts: Parts, seed: int, progress: _Progress
+    task: Task, agent: Agent, sandbox: Sandbox, parts: Parts, fine: Fine | None, seed: int, progress: _Progress
 ) -> ChangeSet:
     within = parts.deadlines.of(task)
     wall_s = agent.wall_within(task.agent_timeout_s, task.environment.limits)
@@ -158,8 +167,8 @@ async def _act(
         hear=parts.hear,
     )
     harness, more_s = parts.harness, 0.0
-    if parts.fine is not None:
-        harness, more_s = Lasting(harness, parts.fine, parts.blobs), parts.fine.more_s(agent)
+    if fine is not None:
+        harness, more_s = Lasting(harness, fine, parts.blobs), fine.more_s(agent)
     try:
         progress.stop = await progress.stages.run(
             "act", _acted(harness, acting, acting.deadline_s + more_s), owner=Cause.HARNESS,
@@ -182,33 +191,122 @@ async def _acted(harness: Harness, acting: Acting, within_s: float) -> StopReaso
         return StopReason.WALL
 
 
+async def _taken_up(task: Task, parts: Parts, progress: _Progress) -> Verdict | None:
+    """What is known of the steps that are over, and the verdict where that is all; one that is captured is judged."""
+    progress.judged.update(parts.reached.judged)
+    if (fine := parts.fine) is None or (past := fine.past) is None:
+        return None
+    await fine.begin(parts.blobs, parts.emit)
+    progress.judged.update({one.step: one.verdict for one in past.earlier})
+    if past.earlier:
+        progress.stop, progress.usage = past.earlier[-1].past.stop or progress.stop, past.earlier[-1].past.usage
+    if past.step is None or past.changes is None:
+        return ended(progress.judged, task)
+    progress.stop, progress.usage = past.stop or progress.stop, past.usage
+    parts.emit(EventKind.CHANGES, past.changes.to_json())
+    async with parts.slots:
+        return await _judge(task, len(progress.judged), past.changes, parts, progress)
+
+
 async def _stepwise(
     task: Task, agent: Agent, sandbox: Sandbox, parts: Parts, seed: int, progress: _Progress
 ) -> Verdict:
     """Each step is told, acted and judged after the one before, in one sandbox; what runs in it ends with a step."""
-    judged: dict[str, Valid] = {}
-    for index, step in enumerate(task.steps):
+    if parts.fine is not None and parts.fine.past is not None:
+        await _regained(task, agent, sandbox, parts, parts.fine, seed, progress)
+    verdict: Verdict | None = None
+    while verdict is None:
+        verdict = await _step(task, len(progress.judged), agent, sandbox, parts, seed, progress)
+    return verdict
+
+
+async def _step(
+    task: Task, index: int, agent: Agent, sandbox: Sandbox, parts: Parts, seed: int, progress: _Progress
+) -> Verdict | None:
+    """One step, and the verdict upon all where it was the last one to be reached."""
+    step, fine = task.steps[index], parts.fine
+    if index >= (len(fine.records) if fine is not None else 0) and not parts.reached.inside(index):
         parts.emit(EventKind.STATE, {"state": "step", "step": step.name})
-        try:
-            await progress.stages.run(
-                "prepare", begin_step(sandbox, step, task.environment, first=not index), owner=Cause.ENVIRONMENT,
-                doing=f"beginning {step.name}", within_s=parts.deadlines.of(task.at(index)).prepare_s,
-                ledger=progress.sandbox)
-        except EnvironmentFault as fault:
-            if not index or isinstance(fault, SandboxDied) or not await begins(task, index, parts.engine):
-                raise
-            judged[step.name] = unbegun(step, fault)
-            break
-        changes = await _act(task.at(index), agent, sandbox, parts, seed, progress)
-        verdict = await _verify(task.at(index), changes, parts, progress)
-        if not isinstance(verdict, Valid):
-            return verdict
-        judged[step.name] = verdict
-        parts.emit(EventKind.STATE, {"state": "step_judged", "step": step.name, "verdict": verdict.to_json()})
-        if (reason := short_of(verdict, step.min_reward)) is not None:
-            parts.emit(EventKind.NOTE, {"text": f"the steps after {step.name} are not reached: {reason}"})
-            break
-    return combined(judged, [step.name for step in task.steps], task.step_reward)
+    if not (fine is not None and fine.began(index)) and not parts.reached.inside(index):
+        fault = await _begun(task, index, sandbox, parts, progress)
+        if fault is not None:
+            progress.judged[step.name] = unbegun(step, fault)
+            return whole(progress.judged, task)
+    before = progress.usage.turns
+    changes = await _act(task.at(index), agent, sandbox, parts, fine.of_step(index) if fine is not None else None,
+                         seed, progress)
+    if fine is not None and index + 1 < len(task.steps):
+        await kept(sandbox, parts.blobs, parts.emit, turn=progress.usage.turns - before, why="step", named=set(),
+                   over=True)
+        await fine.keep()
+    return await _judge(task, index, changes, parts, progress)
+
+
+async def _begun(
+    task: Task, index: int, sandbox: Sandbox, parts: Parts, progress: _Progress
+) -> EnvironmentFault | None:
+    """The step has begun, or what keeps it from that is the agent's earlier work. Raises what is not."""
+    step, fine = task.steps[index], parts.fine
+    restored = parts.ground is not None or (fine is not None and fine.past is not None)
+    began = fine is not None and index < len(fine.records) and fine.records[index].acted
+    try:
+        await progress.stages.run(
+            "prepare", begin_step(sandbox, step, task.environment, first=not index), owner=Cause.ENVIRONMENT,
+            doing=f"beginning {step.name}", within_s=parts.deadlines.of(task.at(index)).prepare_s,
+            ledger=progress.sandbox)
+    except EnvironmentFault as fault:
+        if not index or began or isinstance(fault, SandboxDied):
+            raise
+        if not await begins(task, index, parts.engine, parts.blobs, restored=restored):
+            raise
+        return fault
+    return None
+
+
+async def _judge(
+    task: Task, index: int, changes: ChangeSet, parts: Parts, progress: _Progress
+) -> Verdict | None:
+    """The verdict upon a step is known; that upon all, where none comes after it."""
+    step = task.steps[index]
+    verdict = await _verify(task.at(index), changes, parts, progress)
+    if not isinstance(verdict, Valid):
+        return verdict
+    progress.judged[step.name] = verdict
+    parts.emit(EventKind.STATE, {"state": "step_judged", "step": step.name, "verdict": verdict.to_json()})
+    if index + 1 < len(task.steps) and (reason := short_of(verdict, step.min_reward)) is not None:
+        parts.emit(EventKind.NOTE, {"text": f"the steps after {step.name} are not reached: {reason}"})
+    if parts.fine is not None:
+        await parts.fine.keep()
+    return ended(progress.judged, task)
+
+
+async def _regained(
+    task: Task, agent: Agent, sandbox: Sandbox, parts: Parts, fine: Fine, seed: int, progress: _Progress
+) -> None:
+    """What was done in steps that are over, after what the sandbox was restored from, is done once more."""
+    restored, records = fine.restored, fine.records
+    checkpoint = restored.checkpoint
+    over = checkpoint is not None and checkpoint.over
+    steps = range(restored.step + over, len(progress.judged))
+
+    def of(index: int) -> Fine:
+        return replace(fine, past=records[index], restored=restored if index == restored.step else Restored())
+
+    async def act(index: int) -> None:
+        one, at = of(index), task.at(index)
+        if one.restored.held >= len(records[index].calls):
+            return
+        acting = Acting(
+            task=at, agent=agent, sandbox=as_user(sandbox, at.environment.user), emit=parts.emit, seed=seed,
+            model=Recital(records[index].answers, recalled) if parts.model is not None else None, blobs=parts.blobs,
+            deadline_s=agent.wall_within(at.agent_timeout_s, at.environment.limits))
+        await Lasting(parts.harness, one, parts.blobs).again(acting, task.steps[index].name)
+
+    if steps:
+        await progress.stages.run(
+            "prepare", walk(sandbox, task, parts.blobs, steps, act, begun=checkpoint is not None and not over),
+            owner=Cause.ENVIRONMENT, doing="doing the steps again that were lost", ledger=progress.sandbox,
+            within_s=sum(parts.deadlines.of(task.at(index)).prepare_s + of(index).more_s(agent) for index in steps))
 
 
 @asynccontextmanager

@@ -32,7 +32,6 @@ from woodshed.model import (
     ModelSpec,
     RunState,
     SandboxPolicy,
-    TaskStep,
     Valid,
 )
 from woodshed.model.retry import RetryRule, RetryRules
@@ -225,10 +224,10 @@ class Plain:
 
 
 def test_what_cannot_be_kept_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A harness that cannot go on, an engine without freeze, a task of several steps, a rule without sense."""
+    """A harness that cannot go on, an engine without freeze, a rule without sense."""
     fine = partial(lasting.lasting, durability=Durability.FINE, checkpoint=None)
     with serving(Turnwise(1, command)) as script:
-        spec, tasks = planned(script)
+        spec, _ = planned(script)
     with pytest.raises(UsageError, match="checkpoints are made of fine attempts only"):
         lasting.lasting(spec.agents, Durability.COARSE, "turns=3")
     for rule in ("often", "turns=0", "turns=x", "turns=1,turns=2", "hours=1", ""):
@@ -236,14 +235,11 @@ def test_what_cannot_be_kept_is_refused_by_name(monkeypatch: pytest.MonkeyPatch)
             lasting.parse_checkpoint(rule)
     assert lasting.parse_checkpoint("minutes=2") == CheckpointRule(turns=None, minutes=2)
     assert fine(spec.agents)[0].durability is Durability.FINE
-    lasting.check(spec, tasks)
+    lasting.check(spec)
     monkeypatch.setattr(plugins, "engine", lambda name, path: Plain())
     with pytest.raises(UsageError, match="the engine 'native' cannot freeze"):
-        lasting.check(spec, tasks)
+        lasting.check(spec)
     monkeypatch.undo()
-    steps = (TaskStep(name="one", instruction="Do it.", verifier=tasks[0].verifier),)
-    with pytest.raises(UsageError, match="has several steps"):
-        lasting.check(spec, [tasks[0].model_copy(update={"steps": steps})])
     monkeypatch.setattr(plugins, "harness", plugged.Sleeps)
     with pytest.raises(UsageError, match="the agent 'loop' cannot go on"):
-        lasting.check(spec.model_copy(update={"agents": (spec.agents[0].model_copy(update={"harness": "1"}),)}), tasks)
+        lasting.check(spec.model_copy(update={"agents": (spec.agents[0].model_copy(update={"harness": "1"}),)}))

@@ -42,16 +42,16 @@ class Gateway:
 
     def client(
         self, spec: ModelSpec, emit: Emit, *, seed: int = 0, kept: Kept | None = None, past: Sequence[Answer] = (),
-        settled: Kept | None = None, put: Put | None = None,
+        settled: Kept | None = None, put: Put | None = None, begun: int = 0,
     ) -> ModelClient:
         """A client for one attempt: its calls go to ``spec`` and into ``emit``; call n is sampled with seed + n.
 
         ``kept``, where given, makes what was emitted durable: it is awaited before a call leaves and after its answer
         came. ``settled`` is awaited in its place only after, before anybody is given the answer. The first calls are
         answered from ``past``, without being sent or recorded once more. Long lists of tokens are blobs that ``put``
-        keeps; without it they stand in the events.
+        keeps; without it they stand in the events. ``begun`` counts calls before all of these.
         """
-        return _Client(self, spec, _Log(spec, emit, kept, settled, Packer(put)), seed, past)
+        return _Client(self, spec, _Log(spec, emit, kept, settled, Packer(put), begun), seed + begun, past)
 
     async def probe(self, spec: ModelSpec) -> dict[str, Capturing | ModelFault]:
         """What each endpoint of ``spec`` tells of tokens, by address, found out by a question of one token.
@@ -116,10 +116,10 @@ class _Log:
     """
 
     def __init__(
-        self, spec: ModelSpec, emit: Emit, kept: Kept | None, settled: Kept | None, packer: Packer
+        self, spec: ModelSpec, emit: Emit, kept: Kept | None, settled: Kept | None, packer: Packer, begun: int
     ) -> None:
         self._spec, self.emit, self.kept, self.settled, self._packer = spec, emit, kept, settled, packer
-        self._count = 0
+        self._count = begun
         self._messages: list[Message] = []
         self._tools: list[dict[str, Any]] | None = None
 

@@ -11,9 +11,9 @@ from typing import Any, BinaryIO
 
 from pydantic import ValidationError
 
-from woodshed.errors import StoreFault
-from woodshed.interfaces import BlobSink, Sandbox
-from woodshed.model import ChangeSet, Checkpoint, Past
+from woodshed.errors import EnvironmentFault, SandboxDied, StoreFault
+from woodshed.interfaces import BlobSink, Emit, Sandbox
+from woodshed.model import ChangeSet, Checkpoint, EventKind, Past
 
 LOST = (
     "running processes", "the state of shells", "open connections and sockets", "what was in /tmp, /run and /dev/shm",
@@ -28,12 +28,13 @@ _REFUSED = 50
 class Restored:
     """What a sandbox begins with: a checkpoint's changes, or its own start (None). ``broken`` says which were passed
 
-    over for want of whole blobs, and why.
+    over for want of whole blobs, and why. ``step`` counts the steps of the task before the one it was made in.
     """
 
     checkpoint: Checkpoint | None = None
     changes: ChangeSet | None = None
     broken: tuple[str, ...] = ()
+    step: int = 0
 
     @property
     def held(self) -> int:
@@ -73,14 +74,40 @@ async def capture(sandbox: Sandbox, blobs: BlobSink) -> tuple[ChangeSet, dict[st
 async def restorable(past: Past, blobs: BlobSink) -> Restored:
     """The newest checkpoint whose blobs are all there and whole; the start where there is none."""
     broken: list[str] = []
-    for checkpoint in past.checkpoints:
-        try:
-            changes = await asyncio.to_thread(_checked, checkpoint, blobs)
-        except StoreFault as fault:
-            broken.append(f"the checkpoint of turn {checkpoint.turn}: {fault}")
-        else:
-            return Restored(checkpoint, changes, tuple(broken))
+    for step, one in reversed(list(enumerate((*(earlier.past for earlier in past.earlier), past)))):
+        for checkpoint in one.checkpoints:
+            try:
+                changes = await asyncio.to_thread(_checked, checkpoint, blobs)
+            except StoreFault as fault:
+                broken.append(f"the checkpoint of turn {checkpoint.turn}: {fault}")
+            else:
+                return Restored(checkpoint, changes, tuple(broken), step)
     return Restored(broken=tuple(broken))
+
+
+async def kept(
+    sandbox: Sandbox, blobs: BlobSink, emit: Emit, *, turn: int, why: str, named: set[str], over: bool = False
+) -> bool:
+    """Keep the sandbox's files. What an agent did to it may stand in the way, and is no fault: it is noted, and False.
+
+    ``named`` are blobs that earlier checkpoints of this execution name, and those of this one from now on. ``over``:
+    the step is. Raises SandboxDied, StoreFault.
+    """
+    try:
+        changes, told = await capture(sandbox, blobs)
+    except SandboxDied:
+        raise
+    except (EnvironmentFault, OSError) as error:
+        emit(EventKind.NOTE, {"text": f"no checkpoint after turn {turn}: {error}"})
+        return False
+    if changes.over_limit is not None:
+        emit(EventKind.NOTE, {"text": f"no checkpoint after turn {turn}: over {changes.over_limit}"})
+        return False
+    new = {told["digest"], *(change.sha256 for change in changes.changes if change.sha256)} - named
+    named |= new
+    emit(EventKind.CHECKPOINT, {"turn": turn, "why": why, **told, "blobs": sorted(new),
+                                **({"over": True} if over else {})})
+    return True
 
 
 async def damage(changes: ChangeSet, blobs: BlobSink) -> str:

@@ -16,12 +16,13 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from woodshed.errors import EnvironmentFault, SandboxDied
-from woodshed.harness.checkpoint import Restored, capture, damage, restorable
+from woodshed.harness.checkpoint import Restored, damage, kept, restorable
 from woodshed.harness.recorded import Work, carried_out
+from woodshed.harness.rehearsal import OutOfRecord
 from woodshed.interfaces import (
     Acting,
     BlobSink,
@@ -54,6 +55,8 @@ class Fine:
     past: Past | None = None
     leaving: Callable[[], bool] = lambda: False
     restored: Restored = field(default_factory=Restored)
+    begun: bool = False
+    """What it goes on with was recorded."""
 
     @property
     def stop(self) -> StopReason:
@@ -75,10 +78,11 @@ class Fine:
         """What the sandbox is to begin with; it is recorded what this execution goes on with. Raises StoreFault."""
         if (past := self.past) is None:
             return None
-        restored = await restorable(past, blobs)
-        self.restored = Restored(restored.checkpoint, restored.changes, (*self.restored.broken, *restored.broken))
-        kept = self.restored.checkpoint
-        await self._begun(emit, past, kept.to_json() if kept else None, self.restored.lost)
+        if not self.begun:
+            found = await restorable(past, blobs)
+            self.restored = replace(found, broken=(*self.restored.broken, *found.broken))
+            checkpoint = self.restored.checkpoint
+            await self._begun(emit, past, checkpoint.to_json() if checkpoint else None, self.restored.lost)
         return (self.restored.changes, blobs) if self.restored.changes is not None else None
 
     async def captured(self, blobs: BlobSink, emit: Emit) -> ChangeSet | None:
@@ -95,8 +99,39 @@ class Fine:
         emit(EventKind.RESUME, {
             "state": "begun", "execution": past.execution, "seq": past.seq, "turn": past.turns,
             "calls": len(past.calls), "checkpoint": checkpoint, "broken": list(self.restored.broken), "lost": lost,
+            **({"steps": len(past.earlier), "step": past.step} if past.earlier or past.step else {}),
         })
+        self.begun = True
         await self.keep()
+
+    # -- of a task of several steps ------------------------------------------------------------------------------------
+
+    async def look(self, blobs: BlobSink) -> None:
+        """Where the end of a step was captured, it is whole; else it is acted on. To be awaited before all else."""
+        if self.past is None or self.past.step is None or self.past.changes is None:
+            return
+        if broken := await damage(self.past.changes, blobs):
+            self.past = self.past.model_copy(update={"changes": None})
+            self.restored = Restored(broken=(f"the end of {self.past.step}: {broken}",))
+
+    @property
+    def records(self) -> tuple[Past, ...]:
+        """What was done in each step that was begun, in order; a task that has none is one."""
+        if (past := self.past) is None:
+            return ()
+        between = past.earlier and past.step is None
+        return (*(one.past for one in past.earlier), *(() if between else (past,)))
+
+    def of_step(self, index: int) -> Fine:
+        """What makes the acting in one step fine."""
+        records = self.records
+        if index != len(records) - 1:
+            return replace(self, past=None, restored=Restored())
+        return replace(self, restored=self.restored if self.restored.step == index else Restored())
+
+    def began(self, index: int) -> bool:
+        """Whether the sandbox that was restored is one in which the step has begun."""
+        return self.restored.checkpoint is not None and self.restored.step >= index
 
 
 class Lasting:
@@ -119,15 +154,35 @@ class Lasting:
         await continuity.over()
         return stop
 
+    async def again(self, acting: Acting, step: str) -> None:
+        """All that the record tells of a step that is over, done once more for its effects; nothing beyond it.
+
+        ``acting`` has a model that recites. How it went is told, and nothing that the step's record has already.
+        """
+        emit = acting.emit
+
+        def heard(kind: EventKind, data: Mapping[str, Any]) -> None:
+            if kind is EventKind.RESUME:
+                emit(kind, {**data, "step": step})
+
+        acting.emit = heard
+        continuity = Continuity(acting, self._fine, self._blobs, ended=True)
+        with suppress(OutOfRecord):
+            await self._harness.act(acting)
+        heard(EventKind.RESUME, {"state": "again", **continuity.account})
+        await self._fine.keep()
+
 
 class Continuity:
     """Stands between a harness and its world: first what was recorded, then what is. Made upon an Acting, which it
 
-    takes over: its model, its hooks, its ``emit`` and its deadline.
+    takes over: its model, its hooks, its ``emit`` and its deadline. ``ended``: nothing comes after the record, and what
+    asks for more gets OutOfRecord.
     """
 
-    def __init__(self, acting: Acting, fine: Fine, blobs: BlobSink) -> None:
+    def __init__(self, acting: Acting, fine: Fine, blobs: BlobSink, *, ended: bool = False) -> None:
         past = fine.past
+        self._ended = ended
         self._acting, self._fine, self._blobs = acting, fine, blobs
         self._emit, self._model = acting.emit, acting.model
         self._answers = len(past.answers) if past else 0
@@ -197,6 +252,8 @@ class Continuity:
         if known is not None and (known.name, known.arguments) != (intent["name"], intent["arguments"]):
             self._tell_apart(f"call {known.call} was another then")
             known = None
+        if self._ended and (known is None or known.seen is None):
+            raise OutOfRecord
         if known is None:
             return await self._carry_out(intent, work)
         if known.seen is None:
@@ -211,7 +268,7 @@ class Continuity:
         """A checkpoint where one is due; what the model must be told before the next turn."""
         self._turn += 1
         told = [text for turn, text in self._told if turn == self._turn]
-        if self._answers or (self._unasked and self._calls):
+        if self._ended or self._answers or (self._unasked and self._calls):
             return told
         if not self._live:
             text = await self._go_live()
@@ -302,12 +359,9 @@ class Continuity:
         if not ended:
             acting.deadline_s = spent + self._left_s
             self.wall.reschedule(asyncio.get_running_loop().time() + self._left_s)
-        text = self._notice(restored) if past is not None and past.calls else ""
+        text = self._notice(restored) if past is not None and past.calls and not ended else ""
         self._emit(EventKind.RESUME, {
-            "state": "live", "turn": self._turn, "seconds": round(spent, 6), "redone": len(self._redone),
-            "differing": len(self._differing), "not_repeated": self._left_out, "interrupted": self._interrupted,
-            "text": text,
-        })
+            "state": "live", "turn": self._turn, "seconds": round(spent, 6), **self.account, "text": text})
         await self._fine.keep()
         self._last_turn, self._last_at = self._turn, time.monotonic()
         if self._redone and not ended:
@@ -315,6 +369,12 @@ class Continuity:
         elif restored.checkpoint is not None:
             self._last_turn = restored.checkpoint.turn
         return text
+
+    @property
+    def account(self) -> dict[str, Any]:
+        """What became of the calls whose effects were lost."""
+        return {"redone": len(self._redone), "differing": len(self._differing), "not_repeated": self._left_out,
+                "interrupted": self._interrupted}
 
     def _notice(self, restored: Restored) -> str:
         """What happened to the sandbox, for the model."""
@@ -349,24 +409,13 @@ class Continuity:
         return rule.minutes is not None and time.monotonic() - self._last_at >= 60 * rule.minutes
 
     async def _checkpoint(self, why: str) -> None:
-        """Keep the sandbox's files. What an agent did to it may stand in the way, and is no fault: it is noted."""
+        """Keep the sandbox's files, where they can be kept."""
         self._last_turn = self._turn
         try:
-            changes, told = await capture(self._acting.sandbox, self._blobs)
-        except SandboxDied:
-            raise
-        except (EnvironmentFault, OSError) as error:
-            self._emit(EventKind.NOTE, {"text": f"no checkpoint after turn {self._turn}: {error}"})
-            return
+            if await kept(self._acting.sandbox, self._blobs, self._emit, turn=self._turn, why=why, named=self._named):
+                await self._fine.keep()
         finally:
             self._last_at = time.monotonic()
-        if changes.over_limit is not None:
-            self._emit(EventKind.NOTE, {"text": f"no checkpoint after turn {self._turn}: over {changes.over_limit}"})
-            return
-        blobs = {told["digest"], *(change.sha256 for change in changes.changes if change.sha256)} - self._named
-        self._named |= blobs
-        self._emit(EventKind.CHECKPOINT, {"turn": self._turn, "why": why, **told, "blobs": sorted(blobs)})
-        await self._fine.keep()
 
 
 def _parent(intent: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from woodshed.measure.sections import Section, sections
 from woodshed.model import (
     Answer,
     ChangeSet,
@@ -19,6 +20,7 @@ from woodshed.model import (
     Observation,
     Past,
     PastCall,
+    StepPast,
     StopReason,
     ToolCall,
     Usage,
@@ -27,6 +29,7 @@ from woodshed.model.past import canonical
 
 _ACTED = frozenset({EventKind.MESSAGE, EventKind.MODEL_CALL, EventKind.TOOL_CALL, EventKind.RESUME})
 _JUDGED = frozenset({EventKind.CHANGES, EventKind.VERIFIER, EventKind.GRADE, EventKind.VERDICT, EventKind.ERROR})
+_FINAL = frozenset({EventKind.VERDICT, EventKind.ERROR})
 _INTENTS = {EventKind.MODEL_CALL: EventKind.MODEL_RESULT, EventKind.TOOL_CALL: EventKind.TOOL_RESULT}
 _NOT_SAID = _JUDGED | {*_INTENTS, *_INTENTS.values(), EventKind.STATE, EventKind.STAGE, EventKind.POLICY,
                        EventKind.CHECKPOINT, EventKind.RESUME}
@@ -45,11 +48,18 @@ def joined(events: Sequence[Event], execution: int) -> list[Event]:
     """The attempt as ``execution`` tells it, as though it had been the only one: numbered from 0, every call once.
 
     ``events`` are those of all executions that it goes on with. What an earlier one did beside acting (a verdict that
-    did not count) is left out, and so is a call that was interrupted there and made again.
+    did not count) is left out, and so is a call that was interrupted there and made again. What judged a step whose
+    verdict stands is told.
     """
-    line = _line(events, execution)
-    last = {(event.kind, event.data.get("call")): event.execution for event in line if event.kind in _INTENTS}
-    answered = {(event.execution, event.kind, event.data.get("call")) for event in line}
+    kept = [event for section in sections(_line(events, execution)) for event in _counting(section, execution)]
+    return [event.model_copy(update={"execution": execution, "seq": seq}) for seq, event in enumerate(kept)]
+
+
+def _counting(section: Section, execution: int) -> list[Event]:
+    """Of the events of a section (each step numbers its calls anew) those that an attempt told as one has."""
+    last = {(e.kind, e.data.get("call")): e.execution for e in section.events if e.kind in _INTENTS}
+    answered = {(event.execution, event.kind, event.data.get("call")) for event in section.events}
+    judged = section.judged_by
 
     def counts(event: Event) -> bool:
         if event.execution == execution:
@@ -58,23 +68,36 @@ def joined(events: Sequence[Event], execution: int) -> list[Event]:
             call = event.data.get("call")
             ended = (event.execution, _INTENTS[event.kind], call) in answered
             return ended or last[event.kind, call] == event.execution
-        return event.kind not in _JUDGED
+        return event.kind not in _JUDGED or (event.execution == judged and event.kind not in _FINAL)
 
-    kept = [event for event in line if counts(event)]
-    return [event.model_copy(update={"execution": execution, "seq": seq}) for seq, event in enumerate(kept)]
+    return [event for event in section.events if counts(event)]
 
 
 def past(events: Sequence[Event]) -> Past | None:
-    """What a new execution goes on with, from the events of all earlier ones; None where nothing was begun yet."""
+    """What a new execution goes on with, from the events of all earlier ones; None where nothing was begun yet.
+
+    Of several steps it is in the first one without a verdict that can be read.
+    """
     acted = {event.execution for event in events if event.kind in _ACTED}
     if not acted:
         return None
-    head = max(acted)
-    line = _line(events, head)
+    first, *steps = sections(_line(events, max(acted)))
+    if not steps:
+        return _read(first)
+    earlier: list[StepPast] = []
+    for section in steps:
+        reached = _read(section).model_copy(update={"asked": section.asked})
+        if (verdict := section.verdict) is None:
+            return reached.model_copy(update={"step": section.step, "earlier": tuple(earlier)})
+        earlier.append(StepPast(step=str(section.step), past=reached, verdict=verdict))
+    return Past(execution=reached.execution, seq=reached.seq, earlier=tuple(earlier))
+
+
+def _read(section: Section) -> Past:
     reader = _Reader()
-    for event in line:
+    for event in section.events:
         reader.read(event)
-    return reader.past(head, max(event.seq for event in line if event.execution == head))
+    return reader.past(section.events[-1].execution, section.events[-1].seq)
 
 
 def _line(events: Sequence[Event], execution: int) -> list[Event]:
@@ -123,7 +146,8 @@ class _Reader:
             case EventKind.TOOL_RESULT if data.get("call") in self.open_calls:
                 self.calls.append(_seen(self.open_calls.pop(data["call"]), data))
             case EventKind.CHECKPOINT if "digest" in data:
-                self.checkpoints.append(Checkpoint(digest=data["digest"], turn=data["turn"], held=len(self.calls)))
+                self.checkpoints.append(Checkpoint(digest=data["digest"], turn=data["turn"], held=len(self.calls),
+                                                   over=bool(data.get("over"))))
             case EventKind.RESUME if data.get("state") == "live" and data.get("text"):
                 self.told.append((int(data["turn"]), str(data["text"])))
             case EventKind.STATE if data.get("state") == "acted":

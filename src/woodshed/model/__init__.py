@@ -16,7 +16,7 @@ from woodshed.model.changes import Change, ChangeKind, ChangeSet
 from woodshed.model.deadlines import Deadlines, StageDeadlines
 from woodshed.model.durability import CheckpointRule, Durability
 from woodshed.model.event import Event, EventKind
-from woodshed.model.past import Answer, Checkpoint, Past, PastCall
+from woodshed.model.past import Answer, Checkpoint, Past, PastCall, StepPast
 from woodshed.model.policy import Limits, SandboxPolicy
 from woodshed.model.record import Record
 from woodshed.model.snapshot import SnapshotManifest
@@ -41,7 +41,7 @@ __all__ = [
     "ChangeSet", "CheckSpec", "Checkpoint", "CheckpointRule", "Collect", "Deadlines", "Durability", "EnvironmentSpec",
     "Event", "EventKind", "Framework", "Healthcheck", "Invalid", "Label", "Limits", "Measured", "Message", "ModelSpec",
     "Observation", "Outcome", "Past", "PastCall", "Program", "Record", "Run", "RunSpec", "RunState", "Sampling",
-    "SandboxPolicy", "SnapshotManifest", "StageDeadlines", "Step", "StopReason", "Survivor", "Task", "TaskStep",
-    "TestOutcome", "ToolCall", "Trajectory", "Tries", "Upload", "Usage", "Used", "Valid", "Verdict", "VerifierSpec",
-    "printable", "read_object", "written_call",
+    "SandboxPolicy", "SnapshotManifest", "StageDeadlines", "Step", "StepPast", "StopReason", "Survivor", "Task",
+    "TaskStep", "TestOutcome", "ToolCall", "Trajectory", "Tries", "Upload", "Usage", "Used", "Valid", "Verdict",
+    "VerifierSpec", "printable", "read_object", "written_call",
 ]

@@ -10,6 +10,7 @@ from woodshed.model.attempt import StopReason, Usage
 from woodshed.model.changes import ChangeSet
 from woodshed.model.record import Record
 from woodshed.model.trajectory import Observation, ToolCall
+from woodshed.model.verdict import Valid
 
 
 class Answer(Record):
@@ -42,12 +43,14 @@ class Checkpoint(Record):
     """The files of a sandbox as they were between two turns.
 
     ``digest`` is that of the captured changes, and of the blob that lists them. ``held`` counts the calls of
-    :attr:`Past.calls` whose effects are in it: the first ones. ``turn`` is how many turns were over.
+    :attr:`Past.calls` whose effects are in it: the first ones. ``turn`` is how many turns were over; ``over`` that it
+    was made when a step of several had ended and its changes were captured.
     """
 
     digest: str
     turn: int
     held: int
+    over: bool = False
 
 
 class Past(Record):
@@ -58,10 +61,15 @@ class Past(Record):
     stands the sandbox's own start. ``told`` is what the model was told between two turns, by how many were over.
     ``acted_s`` is the time that the agent has had. ``changes`` is set where the acting was over and its end state
     captured: then it is only judged, with ``stop`` and ``usage`` as they were.
+
+    Of a task of several steps all of this is of the step that was reached: ``step`` names it, and is None between two
+    of them. ``earlier`` are those before it, in order. ``asked`` counts the step's model calls, answered or not.
     """
 
     execution: int
     seq: int
+    step: str | None = None
+    earlier: tuple[StepPast, ...] = ()
     answers: tuple[Answer, ...] = ()
     calls: tuple[PastCall, ...] = ()
     said: tuple[tuple[str, str], ...] = ()
@@ -71,6 +79,7 @@ class Past(Record):
     stop: StopReason | None = None
     usage: Usage = Usage()
     changes: ChangeSet | None = None
+    asked: int = 0
 
     @property
     def remarks(self) -> dict[int, tuple[int, ...]]:
@@ -95,6 +104,17 @@ class Past(Record):
         return found
 
     @property
+    def begun(self) -> int:
+        """How many model calls belong to steps that nobody acts in any more."""
+        own = self.asked if self.step is not None and self.changes is not None else 0
+        return sum(one.past.asked for one in self.earlier) + own
+
+    @property
+    def known(self) -> tuple[Answer, ...]:
+        """The answers that are given once more to whoever acts on; those to :attr:`begun` calls never are."""
+        return () if self.step is not None and self.changes is not None else self.answers
+
+    @property
     def acted(self) -> bool:
         """Whether the acting had begun."""
         return bool(self.calls) or any(kind == "message" for kind, _ in self.said)
@@ -103,6 +123,17 @@ class Past(Record):
     def turns(self) -> int:
         """Turns that it tells of."""
         return sum(answer.fault is None for answer in self.answers)
+
+
+class StepPast(Record):
+    """A step that is over and judged, and is not judged again."""
+
+    step: str
+    past: Past
+    verdict: Valid
+
+
+Past.model_rebuild()
 
 
 def canonical(data: Mapping[str, Any]) -> str:

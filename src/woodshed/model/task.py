@@ -175,6 +175,8 @@ class Task(Record):
     feedback: tuple[Remark, ...] = Field(default=(), description="what its simulated person says, and when")
     steps: tuple[TaskStep, ...] = ()
     step_reward: Literal["mean", "final"] = "mean"
+    whole: Task | None = Field(default=None, description="of one step (:meth:`at`): the task, which has this ``step``")
+    step: int = 0
 
     @property
     def judged_in(self) -> EnvironmentSpec:
@@ -189,7 +191,7 @@ class Task(Record):
         world = self.environment.model_copy(update={"uploads": (*self.environment.uploads, *brought)})
         return self.model_copy(update={
             "environment": world, "instruction": step.instruction, "verifier": step.verifier, "steps": (),
-            "solution": step.solution, "agent_timeout_s": step.agent_timeout_s,
+            "whole": self, "step": index, "solution": step.solution, "agent_timeout_s": step.agent_timeout_s,
         })
 
     def lent(self, values: Mapping[str, str]) -> Task:

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from woodshed import plugins, settings
 from woodshed.errors import UsageError
-from woodshed.model import Agent, CheckpointRule, Durability, RunSpec, Task
+from woodshed.model import Agent, CheckpointRule, Durability, RunSpec
 
 _REMEDY = "Say for example turns=10,minutes=5; one of them is enough."
 
@@ -41,7 +41,7 @@ def parse_checkpoint(text: str) -> CheckpointRule:
                          remedy=_REMEDY) from None
 
 
-def check(spec: RunSpec, tasks: Sequence[Task]) -> None:
+def check(spec: RunSpec) -> None:
     """What the run's agents ask for can be kept here. Raises UsageError naming what cannot, before anything runs."""
     fine = [agent for agent in spec.agents if agent.durability is Durability.FINE]
     if not fine:
@@ -53,7 +53,3 @@ def check(spec: RunSpec, tasks: Sequence[Task]) -> None:
     if "freeze" not in plugins.engine(spec.engine, settings.home()).capabilities:
         raise UsageError(f"the engine '{spec.engine}' cannot freeze a sandbox, as checkpoints need", field="durability",
                          remedy="Run with --engine native, or --durability coarse.")
-    for task in tasks:
-        if task.steps:
-            raise UsageError(f"{task.id} has several steps, which fine durability does not go on with yet",
-                             file=task.folder, field="durability", remedy="Run it with --durability coarse.")

@@ -109,7 +109,7 @@ def plan(
     )
     _check_deadlines(spec.deadlines, tasks, tell)
     _check_policies(spec, tasks, tell)
-    lasting.check(spec, tasks)
+    lasting.check(spec)
     hearing.check(spec.agents, tasks)
     rulesets.check(rules, tasks, tell)
     return spec, tasks

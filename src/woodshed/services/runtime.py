@@ -169,7 +169,7 @@ class Runtime:
             hear=hear,
             ground=self._ground.engine if self._ground is not None else None,
         )
-        if fine is not None and (captured := await fine.captured(parts.blobs, emit)) is not None:
+        if fine is not None and not task.steps and (captured := await fine.captured(parts.blobs, emit)) is not None:
             return await judge_end_state(task, captured, parts, stop=fine.stop, usage=fine.usage)
         end = self.given(attempt)
         if end is None:
@@ -186,14 +186,16 @@ class Runtime:
         if log.execution > 1:
             events = await asyncio.to_thread(self._home.store.events, log.attempt)
             earlier = [event for event in events if event.execution < log.execution]
-        return Fine(keep, agent.checkpoint, past(earlier), leaving=lambda: self.leaving), earlier
+        fine = Fine(keep, agent.checkpoint, past(earlier), leaving=lambda: self.leaving)
+        await fine.look(self._home.blobs)
+        return fine, earlier
 
     async def _hear(self, harness: Harness, log: EventLog, fine: Fine | None) -> Hear | None:
         """How the attempt hears what is sent to it; what its conversation has already is not told again."""
         if not hearing.hears(harness):
             return None
-        past = fine.past if fine is not None else None
-        known = [number for heard in past.heard.values() for number, _ in heard] if past is not None else []
+        records = fine.records if fine is not None else ()
+        known = [number for one in records for heard in one.heard.values() for number, _ in heard]
         if known:
             await asyncio.to_thread(self._home.store.messages.carry, log.attempt, known, log.execution)
         return self._ears.of(log, known)
@@ -205,12 +207,13 @@ class Runtime:
         if agent.model is None:
             return None
         assert self._gateway is not None
-        known: Sequence[Answer] = fine.past.answers if fine is not None and fine.past is not None else ()
+        past = fine.past if fine is not None else None
+        known: Sequence[Answer] = past.known if past is not None else ()
         if self._ground is not None and goes_on(self._ground.of.agent, agent):
             known = self._ground.of.past.answers
         settled = partial(self._commits.keep, log) if agent.model.captures else None
         return self._gateway.client(agent.model, emit, seed=seed, past=known, kept=fine.keep if fine else None,
-                                    settled=settled, put=self._home.blobs.put)
+                                    settled=settled, put=self._home.blobs.put, begun=past.begun if past else 0)
 
 
 def _at_once() -> int | None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from woodshed.model import ChangeSet
+from woodshed.errors import EnvironmentFault, ImageFault, SandboxDied, Unsupported
+from woodshed.model import ChangeSet, SandboxPolicy, Task
 from woodshed.verify.judge import Demands, Facts, Found, judge
 from woodshed.verify.live import captured, ready
 from woodshed.verify.probes import asked
 from woodshed.verify.run import Case, policy_of, restorable, run, with_folder
+from woodshed.verify.stepping import play
 
 SOLUTION = "/solution"
 _TAIL_BYTES = 300
@@ -44,8 +46,13 @@ def _start_fault(facts: Facts, demands: Demands) -> str | None:
 
 
 async def reference_changes(case: Case) -> ChangeSet | str:
-    """What the reference solution changes (nothing where there is none), or why it does not come to an end."""
+    """What the reference solution changes (nothing where there is none), or why it does not come to an end.
+
+    Of one step it is what those of the steps before it change as well, in one sandbox, as an agent's changes are.
+    """
     task = case.task
+    if task.whole is not None and (task.step or task.whole.steps[0].setup):
+        return await _steps_changes(case, task.whole, task.step)
     if task.solution is None:
         return ChangeSet()
     policy = policy_of(task).model_copy(update={"limits": task.environment.limits.model_copy(update={"wall_s": None}),
@@ -58,5 +65,20 @@ async def reference_changes(case: Case) -> ChangeSet | str:
         if result.timed_out:
             return f"the reference did not end within {task.agent_timeout_s:.0f} s"
         return await captured(task, sandbox, case.blobs)
+    finally:
+        await sandbox.close()
+
+
+async def _steps_changes(case: Case, task: Task, step: int) -> ChangeSet | str:
+    """As :func:`reference_changes`, of the first steps up to ``step``; steps without a reference only begin."""
+    limits = task.environment.limits.model_copy(update={"wall_s": None})
+    sandbox = await case.engine.create(task.environment, SandboxPolicy(limits=limits, network=task.network))
+    try:
+        await ready(sandbox, task.environment)
+        return await play(sandbox, task, case.blobs, step + 1)
+    except (ImageFault, SandboxDied, Unsupported):
+        raise
+    except EnvironmentFault as fault:
+        return f"the references of the steps do not follow each other: {fault}"
     finally:
         await sandbox.close()

@@ -36,13 +36,13 @@ class FreshVerifier:
 
     ``poison=True`` adds the poisoned run to a verdict that would pass (twice the time; assurance ``poisoned``);
     ``measure=True`` records the peak of memory of each run.
-    One instance may serve many attempts at once; it remembers, for each (task digest, image digest), whether the
+    One instance may serve many attempts at once; it remembers, for each (task digest, step, image digest), whether the
     verifier works on the reference solution, once an attempt's outcome raised the question.
     """
 
     def __init__(self, *, poison: bool = False, measure: bool = False) -> None:
         self._poison, self._measure = poison, measure
-        self._controls: dict[tuple[str, str], _Control] = {}
+        self._controls: dict[tuple[str, int, str], _Control] = {}
 
     async def verify(self, task: Task, changes: ChangeSet, blobs: BlobSink, engine: SandboxEngine, emit: Emit) -> Valid:
         """The verdict on ``changes``. Raises VerifierFault where the control run fails as well; engine faults pass."""
@@ -65,7 +65,7 @@ class FreshVerifier:
 
     async def _control(self, case: Case, digest: str) -> str | None:
         """What is wrong with the verifier itself, None when it judges its own reference (or start) as it should."""
-        control = self._controls.setdefault((case.task.digest, digest), _Control())
+        control = self._controls.setdefault((case.task.digest, case.task.step, digest), _Control())
         async with control.lock:
             if not control.settled:
                 # Twice before a task is held at fault for the rest of a run: a busy machine may miss a deadline once.
