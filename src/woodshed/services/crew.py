@@ -41,7 +41,8 @@ class Crew:
         # The durable engine begins one more than may act: its sandbox opens, and records are written, beside them.
         slots = asyncio.Semaphore(run.spec.concurrency)
         self._ears = Ears(home.store.messages)
-        self._runtime = Runtime(home, run, tasks, slots=slots, parallel=run.spec.concurrency, ears=self._ears, tell=tell)
+        self._runtime = Runtime(home, run, tasks, slots=slots, parallel=run.spec.concurrency, ears=self._ears,
+                                tell=tell)
         self._stack = AsyncExitStack()
         self._lease = Lease(home.path)
         self._durable = Durable(

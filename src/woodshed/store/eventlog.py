@@ -55,6 +55,7 @@ class EventLog:
             self._bytes += len(text)
             due = time.monotonic() - self._written_at > FLUSH_AFTER_S
             due = due or len(self._waiting) >= FLUSH_EVENTS or self._bytes >= FLUSH_BYTES
+            due = due or (kind is EventKind.FEEDBACK and "message" in data)  # whoever sent it may look whether it came
         if due and self._writing.acquire(blocking=False):  # who writes already is not waited for
             try:
                 with suppress(StoreFault), self._taken() as rows:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from woodshed.errors import EnvironmentFault, UsageError
+from woodshed.services.benching.bound import bound
 
 REMEDY = "apt-get install postgresql, or put its initdb and postgres on PATH; or leave PostgreSQL out."
 
@@ -37,6 +38,7 @@ def private_server(*flags: str) -> Iterator[tuple[str, int]]:
                         "--locale=C"], check=True, **run)
         asked = ("listen_addresses=", f"unix_socket_directories={folder}", *flags)
         server = subprocess.Popen([programs / "postgres", "-D", "data", *(f"--{flag}" for flag in asked)], **run)
+        bound(server, signal.SIGQUIT)
         create: list[str | Path] = [programs / "psql", "-qh", folder, "-U", "woodshed", "-c", "CREATE DATABASE bench",
                                     "postgres"]
         for _ in range(600):

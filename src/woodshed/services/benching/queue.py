@@ -24,6 +24,7 @@ from typing import Any
 from woodshed.errors import EnvironmentFault
 from woodshed.model import Valid
 from woodshed.services.benching import void
+from woodshed.services.benching.bound import bound
 from woodshed.services.benching.left import descendants
 from woodshed.services.benching.postgres import private_server
 from woodshed.services.measured import stamp
@@ -202,7 +203,9 @@ def _series(site: Site, slots: int, attempts: int, *, workers: int, agent: str =
 
 def _start(site: Site, slots: int) -> _Worker:
     command = [sys.executable, "-m", "woodshed", "worker", "--slots", str(slots), "--until-empty", "--json"]
-    return _Worker(subprocess.Popen(command, env=site.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
+    worker = subprocess.Popen(command, env=site.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    bound(worker)
+    return _Worker(worker)
 
 
 def _site(stack: ExitStack, database: str) -> Site:

@@ -22,6 +22,7 @@ from typing import Any
 
 from woodshed.model import Attempt, Invalid, RunState, Valid
 from woodshed.services.benching import faulty, void
+from woodshed.services.benching.bound import bound
 from woodshed.services.benching.left import Traces
 from woodshed.services.benching.postgres import private_server
 from woodshed.services.benching.queue import Site, resident_mb
@@ -70,6 +71,7 @@ class _Scene:
         self.workers.append(subprocess.Popen(
             [sys.executable, "-m", "woodshed", "worker", "--slots", str(self.size.slots), "--until-empty", "--json"],
             env=self.site.env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+        bound(self.workers[-1])
 
     def look(self, done: int, total: int) -> None:
         """Weigh the steady worker; kill another when its time has come, and start one in its place."""
