@@ -230,7 +230,8 @@ async def _step(
     if not (fine is not None and fine.began(index)) and not parts.reached.inside(index):
         fault = await _begun(task, index, sandbox, parts, progress)
         if fault is not None:
-            progress.judged[step.name] = unbegun(step, fault)
+            progress.judged[step.name] = verdict = unbegun(step, fault)
+            parts.emit(EventKind.STATE, {"state": "step_unbegun", "step": step.name, "verdict": verdict.to_json()})
             return whole(progress.judged, task)
     before = progress.usage.turns
     changes = await _act(task.at(index), agent, sandbox, parts, fine.of_step(index) if fine is not None else None,

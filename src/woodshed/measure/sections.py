@@ -22,6 +22,13 @@ class Section:
         return Valid.model_validate(found[-1]["verdict"]) if found else None
 
     @property
+    def unbegun(self) -> Valid | None:
+        """The verdict upon a step that the agent kept from beginning."""
+        found = [event.data for event in self.events
+                 if event.kind is EventKind.STATE and event.data.get("state") == "step_unbegun"]
+        return Valid.model_validate(found[-1]["verdict"]) if found else None
+
+    @property
     def judged_by(self) -> int | None:
         """The execution that judged the step."""
         return next((event.execution for event in reversed(self.events) if _judged(event)), None)

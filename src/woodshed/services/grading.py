@@ -11,6 +11,7 @@ from typing import Any
 
 from woodshed.interfaces import BlobSink, Emit, SandboxEngine, Verifier
 from woodshed.measure.resume import joined
+from woodshed.measure.sections import newest
 from woodshed.measure.trajectory import from_events
 from woodshed.model import ChangeSet, Event, EventKind, StopReason, Task, TestOutcome, Trajectory, Valid, Verdict
 from woodshed.model.event import now
@@ -33,7 +34,10 @@ HEARD = frozenset({EventKind.MESSAGE, EventKind.MODEL_RESULT, EventKind.TOOL_CAL
 def evidence(
     events: Sequence[Event], verdict: Valid, changes: ChangeSet, task: Task | None, observed: Observed
 ) -> Evidence:
-    """What rules may look at, from the events of one execution: the same while it runs and from the store later."""
+    """What rules may look at, from the events of one execution: the same while it runs and from the store later.
+
+    Of a task of several steps all of it is one step's: ``task`` is that step (:meth:`Task.at`).
+    """
     told = [event for event in events if event.kind in HEARD]
     nothing = Trajectory(attempt="", execution=0, task="", agent="")
     trajectory = from_events(told, task="", agent="") if told else nothing
@@ -51,8 +55,8 @@ class Grading:
     def __init__(self, rules: RuleSet | None, verifier: Verifier, engine: SandboxEngine, blobs: BlobSink) -> None:
         self._rules, self._verifier, self._engine, self._blobs = rules, verifier, engine, blobs
         self._plugins: dict[str, dict[str, Plugin]] = {}
-        self._known: dict[tuple[str, str], tuple[Any, str]] = {}
-        self._locks: defaultdict[tuple[str, str], asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._known: dict[tuple[str, str, int], tuple[Any, str]] = {}
+        self._locks: defaultdict[tuple[str, str, int], asyncio.Lock] = defaultdict(asyncio.Lock)
 
     def grader(
         self, task: Task, emit: Emit, *, execution: int = 1, earlier: Sequence[Event] = ()
@@ -92,7 +96,7 @@ class Grading:
     async def _once(
         self, need: str, case: Case, measure: Callable[[Case], Awaitable[tuple[Any, str]]]
     ) -> tuple[Any, str]:
-        key = (need, case.task.digest)
+        key = (need, case.task.digest, case.task.step)
         async with self._locks[key]:
             if key not in self._known:
                 self._known[key] = await measure(case)
@@ -143,7 +147,8 @@ class AttemptGrader:
         if not isinstance(verdict, Valid):
             return verdict
         observed = await self.grading.observe(task, changes, verdict, self.rules, self.sandboxes.engine)
-        seen = evidence(joined(self._events, self.execution), verdict, changes, task, observed)
+        events = newest(joined(self._events, self.execution))
+        seen = evidence(events, verdict, changes, task, observed)
         grade = await asyncio.to_thread(graded, self.rules, seen, self.plugins)
         self.tell(EventKind.GRADE, grade.to_json())
         return grade.applied()

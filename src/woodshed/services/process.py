@@ -156,7 +156,8 @@ def _patch(
 ) -> tuple[Patch | None, tuple[Edited, ...] | None]:
     """The patch in lines, and the files with their contents; where one is unknown, ``unknown`` says why."""
     task, grade = source.tasks.get(name), grade_of(events)
-    then = grade.observed.patch if grade is not None else None
+    stepped = task is not None and bool(task.steps)  # a grade is then of one step alone
+    then = grade.observed.patch if grade is not None and not stepped else None
     try:
         patch = then or source.patch(changes_of(events), task)[0]
         return patch, tuple(_edited(home, task, patch, events)) if task is not None else None

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from woodshed.errors import Cause
 from woodshed.model import Attempt, AttemptState, Run, Valid
 from woodshed.model.event import now
 from woodshed.model.grade import Component, Regrade, Regraded
 from woodshed.model.rules import RuleSet
+from woodshed.model.stepwise import whole
 from woodshed.services import rulesets
 from woodshed.services.home import Home
 from woodshed.services.source import Source
 from woodshed.store.ids import new_regrade_id
-from woodshed.verify.rules import graded
+from woodshed.verify.rules import Plugin, graded
 
 Progress = Callable[[int, int], None]
 """Hears how many of how many attempts are graded."""
@@ -35,13 +37,35 @@ def regrade(home: Home, run: Run, rules: RuleSet, progress: Progress = lambda do
         assert attempt.outcome is not None
         verdict, components = attempt.outcome.verdict, tuple[Component, ...]()
         if isinstance(verdict, Valid):
-            grade = graded(rules, source.evidence(attempt, verdict, rules), plugins)
-            verdict, components = grade.applied(), grade.components
+            verdict, components = _regraded(source, attempt, verdict, rules, plugins)
         verdicts.append(Regraded(regrade=made.id, attempt=attempt.id, execution=attempt.executions, verdict=verdict,
                                  components=components))
         progress(number, len(finished))
     home.store.add_regrade(made, verdicts)
     return made
+
+
+def _regraded(
+    source: Source, attempt: Attempt, verdict: Valid, rules: RuleSet, plugins: Mapping[str, Plugin]
+) -> tuple[Valid, tuple[Component, ...]]:
+    """What the rules make of one attempt; components of a task of several steps are called ``STEP/NAME``."""
+    steps = source.steps(attempt, rules)
+    if not steps:
+        grade = graded(rules, source.evidence(attempt, verdict, rules), plugins)
+        return grade.applied(), grade.components
+    judged, components = dict[str, Valid](), list[Component]()
+    for step in steps:
+        judged[step.name] = step.verdict
+        if step.evidence is not None:
+            grade = graded(rules, step.evidence, plugins)
+            judged[step.name] = grade.applied()
+            components += [one.model_copy(update={"name": f"{step.name}/{one.name}"}) for one in grade.components]
+    task = source.tasks.get(attempt.task)
+    if task is not None:
+        return whole(judged, task), tuple(components)
+    lost = "unknown: what its steps count, as the task's folder is gone, or has changed since the run"
+    total = verdict.total if verdict.cause is Cause.TAMPER else None
+    return verdict.model_copy(update={"total": total, "detail": lost}), tuple(components)
 
 
 def told(home: Home, made: Regrade) -> dict[str, Any]:

@@ -33,7 +33,7 @@ from woodshed.model.event import now
 from woodshed.services.history import history
 from woodshed.services.home import Home
 from woodshed.services.process import is_attempt
-from woodshed.services.source import Source, changes_of, grade_of
+from woodshed.services.source import Source, changes_of, own_verdict
 
 Progress = Callable[[int, int], None]
 """Hears how many of how many attempts were replayed."""
@@ -154,9 +154,8 @@ def recorded(
         if why is None:
             assert task is not None
             assert isinstance(verdict, Valid)
-            grade = grade_of(events)
             found.append(Recorded(attempt, agent, task, events, told or Past(execution=attempt.executions, seq=0),
-                                  grade.verdict if grade is not None else verdict))
+                                  own_verdict(events, verdict, task)))
         else:
             left_out.append({"attempt": attempt.id, "why": why})
     return found, left_out

@@ -55,18 +55,18 @@ def check(rules: RuleSet | None, tasks: Sequence[Task], tell: Callable[[str], No
     for task in tasks:
         if rules is None and task.rules is not None:
             found(task.rules, file=task.folder / "task.toml", field="woodshed.rules")
-        if rules is not None and (misfit := rules.misfit(task.verifier.expected_tests, task.verifier.rewards)):
-            raise UsageError(f"{misfit[1]} of {task.id}", file="--rules", field=f"rules.{misfit[0]}",
-                             remedy="Name what every task of the run has, or run the tasks apart.")
-        if rules is not None and task.steps:
-            raise UsageError(f"{task.id} has several steps, and rules hold for tasks of one", field="--rules",
-                             remedy="Run it apart, without rules.")
+        for verifier in [step.verifier for step in task.steps] or [task.verifier]:
+            if rules is not None and (misfit := rules.misfit(verifier.expected_tests, verifier.rewards)):
+                raise UsageError(f"{misfit[1]} of {task.id}", file="--rules", field=f"rules.{misfit[0]}",
+                                 remedy="Name what every task of the run, and each of its steps, has; or run the tasks "
+                                 "apart.")
     if blind:
         tell(f"without a reference solution some rewards are unknown, and so is the total: {_named(blind)}")
 
 
 def _blind(rules: RuleSet, task: Task) -> bool:
-    return task.solution is None and "reference" in rules.wanted()
+    solutions = [step.solution for step in task.steps] or [task.solution]
+    return None in solutions and "reference" in rules.wanted()
 
 
 def _named(names: Iterable[str]) -> str:

@@ -13,7 +13,7 @@ from typing import NoReturn
 from packaging.requirements import InvalidRequirement, Requirement
 
 from woodshed.errors import UsageError
-from woodshed.model import Collect, EnvironmentSpec, Framework, Healthcheck, Limits, Upload, VerifierSpec
+from woodshed.model import Collect, EnvironmentSpec, Framework, Healthcheck, Limits, TaskStep, Upload, VerifierSpec
 from woodshed.model.feedback import Remark
 from woodshed.model.network import NetworkPolicy
 from woodshed.model.probe import PREFIX, Probe
@@ -354,16 +354,16 @@ class Declared:
         tables, workdir = self.config.woodshed.probes, self.workdir()
         return probes(tables, self.tests(), lambda field, value: self._absolute(field, value, workdir), self.fail)
 
-    def rules(self) -> RuleSet | None:
-        """Reward rules over what this task has."""
+    def rules(self, steps: Sequence[TaskStep]) -> RuleSet | None:
+        """Reward rules over what this task has, or each of its steps."""
         ours, field = self.config.woodshed, "woodshed.rules"
         if not ours.rules:
             return None
         rules = rule_set(ours.rules, file=self.file, field=field)
-        if (misfit := rules.misfit(self.expected_tests(), ours.rewards)) is not None:
-            self.fail(f"{field}.{misfit[0]}", misfit[1], "Name what this task declares.")
-        if self.config.steps:
-            self.fail(field, "rules hold for tasks of one step", "Remove them, or the steps.")
+        declared = [(one.verifier.expected_tests, one.verifier.rewards, f" of step {one.name}") for one in steps]
+        for expected, rewards, whose in declared or [(self.expected_tests(), ours.rewards, "")]:
+            if (misfit := rules.misfit(expected, rewards)) is not None:
+                self.fail(f"{field}.{misfit[0]}", f"{misfit[1]}{whose}", "Name what this task declares.")
         return rules
 
     def feedback(self) -> tuple[Remark, ...]:

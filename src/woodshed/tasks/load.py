@@ -67,7 +67,7 @@ def _loaded(folder: Path) -> Task:
         network=declared.network(),
         steps=parts,
         step_reward=config.multi_step_reward_strategy or "mean",
-        rules=declared.rules(),
+        rules=declared.rules(parts),
         feedback=declared.feedback(),
     )
 
