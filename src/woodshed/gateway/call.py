@@ -9,6 +9,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Protocol, TypeVar
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -16,7 +17,7 @@ from urllib.request import getproxies, proxy_bypass
 import aiohttp
 
 from woodshed.errors import HarnessFault, ModelFault, ModelRateLimited, ModelRefused, ModelUnreachable, WoodshedError
-from woodshed.gateway import responses, wire
+from woodshed.gateway import completions, responses, wire
 from woodshed.gateway.capture import SERVERS, level
 from woodshed.gateway.capture.probe import Ask, Capturing, probe
 from woodshed.gateway.failure import failure, unparsed
@@ -165,6 +166,8 @@ async def _send(request: ModelRequest, spec: ModelSpec, road: Road, seed: int, e
     url, body, read = _completions(at), wire.body, wire.answer
     if responses.meant(at):
         url, body, read = at.base_url.rstrip("/"), responses.body, responses.answer
+    elif completions.meant(at):
+        body, read = completions.body, partial(completions.answer, chat=completions.chat_of(request, at))
     capturing = await captured_by(endpoint, at, road) if at.captures else None
     started, sent = time.perf_counter(), body(request, at, seed)
     if capturing is not None:
@@ -192,13 +195,13 @@ async def _probed(spec: ModelSpec, road: Road) -> Capturing:
     server = None if spec.capture == "auto" else spec.capture
     if responses.meant(spec):
         if server not in (None, "plain"):
-            raise ModelRefused(f"{spec.base_url}: token ids are asked for by chat completions alone")
+            raise ModelRefused(f"{spec.base_url}: token ids are asked for by chat and raw completions alone")
         return Capturing("plain", SERVERS["plain"], CaptureLevel.TEXT)
 
     async def complete(body: Mapping[str, Any]) -> Any:
         return wire.parsed((await _exchange(_completions(spec), body, spec, road))[1])
 
-    return await probe(_asking(spec, road), complete, spec.name, server=server)
+    return await probe(_asking(spec, road), complete, spec.name, server=server, raw=completions.meant(spec))
 
 
 async def _captured(
@@ -221,12 +224,13 @@ async def _captured(
 
 
 def _completions(spec: ModelSpec) -> str:
-    return spec.base_url.rstrip("/") + "/chat/completions"
+    return spec.base_url.rstrip("/") + ("" if completions.meant(spec) else "/chat/completions")
 
 
 def _asking(spec: ModelSpec, road: Road) -> Ask:
     """Asks paths from the server's root, over the same session. A question is tried again, and no model samples."""
-    root = spec.base_url.rstrip("/").removesuffix("/v1")
+    root = spec.base_url.rstrip("/")
+    root = (root.rpartition("/")[0] if completions.meant(spec) else root).removesuffix("/v1")
 
     async def ask(path: str, body: Mapping[str, Any] | None) -> Any:
         for left in (2, 1, 0):

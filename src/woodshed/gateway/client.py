@@ -9,7 +9,7 @@ from typing import Any
 import aiohttp
 
 from woodshed.errors import ModelFault, StoreFault
-from woodshed.gateway import wire
+from woodshed.gateway import completions, wire
 from woodshed.gateway.call import Patience, Road, call, captured_by
 from woodshed.gateway.capture import level
 from woodshed.gateway.capture.probe import Capturing
@@ -122,6 +122,7 @@ class _Log:
         self._count = begun
         self._messages: list[Message] = []
         self._tools: list[dict[str, Any]] | None = None
+        self._prompt = ""
 
     def intent(self, request: ModelRequest, *, written: bool = True) -> str:
         """Write that ``request`` leaves; the name of the call. Not ``written``, it stands in an earlier record."""
@@ -130,13 +131,14 @@ class _Log:
                     min(len(self._messages), len(messages)))
         self._count += 1
         name = f"m{self._count:05d}"
+        prompt, self._prompt = completions.told(request, self._prompt)
         if written:
             self.emit(EventKind.MODEL_CALL, {
                 "call": name, "model": self._spec.name, "kept": kept,
                 "messages": [wire.message_json(m) for m in messages[kept:]],
                 "tools": None if tools == self._tools else tools, "sampling": wire.effective(request, self._spec),
                 "max_tokens": request.max_tokens, **({"asked": dict(request.asked)} if request.asked else {}),
-                **_of(request.parent),
+                **prompt, **_of(request.parent),
             })
         self._messages, self._tools = messages, tools
         return name

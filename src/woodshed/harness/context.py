@@ -87,7 +87,7 @@ class Conversation:
         if (goal := self._room.goal(self.tokens(), most)) is not None:
             self._compaction.to(*goal)
         return ModelRequest(messages=tuple(self.messages), tools=self._tools, parent=self._acting.parent,
-                            max_tokens=self._room.left(self.tokens(), most))
+                            max_tokens=self._room.left(self.tokens(), most), chat=self.dialect.chat)
 
     def hear(self, response: ModelResponse) -> Reading:
         """Take the answer in. The ids of its calls become ours: unique in the attempt, nine letters and digits."""
@@ -113,12 +113,11 @@ class Conversation:
         turn.files += touched(self._kit.history[before:])  # those of helpers among them
         self._noted = len(self._kit.history)
         notes = [note for note in (self._reading.note, hint) if note]
-        if self._reading.native:
-            self.turns[-1].replies.append(Entry(
-                "tool", result.content or "[no output]", head=f"[exit code {result.exit_code}]" if result.exit_code
-                else "", tail="\n".join(notes), handle=call.id, call=call.id))
+        family = self._reading.family
+        if self._reading.native or (family is not None and self.dialect.chat is not None):
+            self._answered(call, result, notes)
             return
-        if (family := self._reading.family) is not None:
+        if family is not None:
             start, end = family.around(call)
             self.turns[-1].replies.append(Entry(
                 "user", family.shield.on(result.content) or "[no output]",
@@ -130,6 +129,12 @@ class Conversation:
         head = f"Exit code: {result.exit_code}\n{'Output:' if result.content else 'No output.'}"
         self.turns[-1].replies.append(Entry(
             "user", result.content, head=head, tail="\n".join([*notes, then]), handle=call.id))
+
+    def _answered(self, call: ToolCall, result: ToolResult, notes: list[str]) -> None:
+        """A result as a message of its own kind, which the server's template writes, or the dialect's chat format."""
+        self.turns[-1].replies.append(Entry(
+            "tool", result.content or "[no output]", head=f"[exit code {result.exit_code}]" if result.exit_code else "",
+            tail="\n".join(notes), handle=call.id, call=call.id))
 
     def over(self) -> bool:
         """True when an answer without a call is the end: the model says so, or speaks after work that succeeded.

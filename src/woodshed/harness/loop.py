@@ -21,6 +21,7 @@ from woodshed.harness.subtask import Delegation, Ending, Family
 from woodshed.harness.tools import chosen
 from woodshed.interfaces import Acting, ModelClient, ModelResponse
 from woodshed.model import StopReason, ToolCall
+from woodshed.model.address import continues
 
 REMINDERS = 2
 
@@ -48,7 +49,9 @@ async def converse(acting: Acting, family: Family) -> Ending:
     if family.depth < acting.agent.limits.depth:
         kit.delegate = Delegation(acting, meter, kit, family, converse)
     hands = Hands(acting, chosen(acting.agent.tools), meter, kit)
-    dialect = dialects.named(acting.agent.dialect, acting.agent.model.name if acting.agent.model else "")
+    spec = acting.agent.model
+    dialect = dialects.named(acting.agent.dialect, spec.name if spec else "",
+                             raw=spec is not None and continues(spec.base_url))
     talk = Conversation(acting, dialect, hands.specs, kit, prefix=family.prefix)
     try:
         stop = await _turns(acting, acting.model, talk, hands, meter, Person(acting, kit, talk))

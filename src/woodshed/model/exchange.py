@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from woodshed.model.tokens import Tokens
 from woodshed.model.trajectory import Message, ToolCall
@@ -20,6 +20,34 @@ class ToolSpec:
     strict: bool = False
 
 
+class ChatFormat(Protocol):
+    """How a conversation is written as one text, for an endpoint of raw completions, which continues it.
+
+    Pure: the same conversation is the same text. What a model said stands in it as the model wrote it, so that each
+    prompt begins with the one before and its answer, wherever the family's format allows that. Marks of the format in
+    what anybody else said are made harmless.
+    """
+
+    @property
+    def name(self) -> str:
+        """The family's."""
+
+    @property
+    def stops(self) -> tuple[str, ...]:
+        """What ends an answer, and is no part of it."""
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """What only the format itself, and the model, may write: special tokens of its models among them."""
+
+    @property
+    def opened(self) -> str:
+        """What every answer begins with, in the prompt already: it is a part of the answer."""
+
+    def prompt(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> str:
+        """The conversation, up to where the next answer begins, ``opened`` included."""
+
+
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
     """One call: the conversation so far and the tools on offer. The gateway adds model, key and sampling."""
@@ -33,6 +61,8 @@ class ModelRequest:
     asked: Mapping[str, Any] = field(default_factory=dict)
     """What a program of others asked besides, by the names of chat completions, its model among them: recorded, and
     sent as far as the server understands it and the agent's config does not say otherwise (``gateway/wire.py``)."""
+    chat: ChatFormat | None = None
+    """How it is written as one text, where the endpoint is one of raw completions."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 from woodshed import plugins, settings
 from woodshed.errors import UsageError
 from woodshed.model import Agent, AgentLimits, ModelSpec, Sampling, SandboxPolicy
+from woodshed.model.address import continues
 from woodshed.model.agent import CAPTURES
 from woodshed.model.rollout import WORST, CaptureLevel
 
@@ -27,6 +28,8 @@ def build(
 ) -> tuple[Agent, ...]:
     """One Agent per harness name. Raises UsageError for an unknown harness or tool, a missing model, a name twice."""
     agents = []
+    if model is not None and (continues(model.base_url) or dialect.startswith("text:")):
+        _written(model, dialect, harnesses)
     if tuple(tools) != DEFAULT_TOOLS:
         from woodshed.harness.tools import chosen  # with the programs of the loop, which few commands need
 
@@ -49,6 +52,17 @@ def build(
     if len({agent.name for agent in agents}) < len(agents):
         raise UsageError("an agent is given twice", field="--agent", remedy="Raise -n for more attempts.")
     return tuple(agents)
+
+
+def _written(model: ModelSpec, dialect: str, harnesses: Sequence[str]) -> None:
+    """The dialect says how a conversation is written, where the endpoint takes text. Raises UsageError."""
+    from woodshed.harness.dialects import named  # with the readers of all formats, which few commands need
+
+    named(dialect, model.name, raw=continues(model.base_url))
+    for name in harnesses:
+        if name.startswith("external:") and plugins.harness(name).needs_model:
+            raise UsageError(f"agent '{name}' speaks chat completions, and {model.base_url} takes text",
+                             field="--model", remedy="Give it an endpoint whose address ends before /completions.")
 
 
 def crossed(harnesses: Sequence[str], models: Sequence[ModelSpec], *, limits: AgentLimits | None = None,

@@ -11,6 +11,7 @@ from typing import Any
 
 from woodshed.errors import ModelGarbled, ModelRefused
 from woodshed.gateway.capture import SERVERS, kind, level
+from woodshed.gateway.capture.raw import SERVERS_RAW
 from woodshed.gateway.capture.server import Server, part
 from woodshed.model.rollout import CaptureLevel
 from woodshed.model.tokens import Tokens, flaws
@@ -49,22 +50,26 @@ class Capturing:
         return tokens
 
 
-async def probe(ask: Ask, complete: Complete, model: str, *, server: str | None = None) -> Capturing:
+async def probe(
+    ask: Ask, complete: Complete, model: str, *, server: str | None = None, raw: bool = False
+) -> Capturing:
     """How the endpoint is to be asked, by a question of a single token. ``server`` is its name, where it is known.
+
+    ``raw``: it is one of raw completions.
 
     A server that tells less than its kind is said to (an older version, a flag that is missing) has the level of what
     it told. Counts of its own that disagree with its ids make it text. Raises whatever these two raise.
     """
-    name = server or await _kind(ask)
-    found = Capturing(name, SERVERS[name], CaptureLevel.TEXT)
-    question = {"model": model, "messages": [{"role": "user", "content": "Say A."}], "max_tokens": 1, "temperature": 0,
-                "stream": False}
+    name, servers = server or await _kind(ask), SERVERS_RAW if raw else SERVERS
+    found = Capturing(name, servers[name], CaptureLevel.TEXT)
+    asked: dict[str, Any] = {"prompt": "A"} if raw else {"messages": [{"role": "user", "content": "Say A."}]}
+    question = {"model": model, **asked, "max_tokens": 1, "temperature": 0, "stream": False}
     try:
         answer = await complete(found.body(question, said=("temperature",)))
     except ModelRefused:
         if server is not None or name == "plain":
             raise
-        found = Capturing("plain", SERVERS["plain"], CaptureLevel.TEXT)  # an older version, that knows no such fields
+        found = Capturing("plain", servers["plain"], CaptureLevel.TEXT)  # an older version, that knows no such fields
         answer = await complete(found.body(question, said=("temperature",)))
     if not isinstance(answer, Mapping):
         return found

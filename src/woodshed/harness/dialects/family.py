@@ -14,6 +14,7 @@ from woodshed.harness.dialects.typed import Types
 from woodshed.harness.schema import complaint
 from woodshed.interfaces import ModelResponse, ToolSpec
 from woodshed.model import ToolCall
+from woodshed.model.exchange import ChatFormat
 
 _PLACEHOLDERS: Mapping[str, Any] = {"string": "...", "integer": 1, "number": 1, "boolean": True, "array": [],
                                     "object": {}}
@@ -22,6 +23,7 @@ _PLACEHOLDERS: Mapping[str, Any] = {"string": "...", "integer": 1, "number": 1, 
 class InFamily:
     """Calls as the models of a family were taught to write them, as many as an answer has."""
 
+    chat: ChatFormat | None = None
     prose_finishes = True
     fallback: Dialect | None = None
 

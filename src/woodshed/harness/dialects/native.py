@@ -14,6 +14,7 @@ from woodshed.harness.dialects.text import Text, read_text
 from woodshed.harness.dialects.typed import Types
 from woodshed.interfaces import ModelResponse, ToolSpec
 from woodshed.model import ToolCall
+from woodshed.model.exchange import ChatFormat
 
 _COMPLAINT = "Your answer calls no tool. Call a tool to go on, or call finish when the task is done."
 
@@ -22,6 +23,7 @@ class Tools:
     """Native tool calls only."""
 
     name = "tools"
+    chat: ChatFormat | None = None
     prose_finishes = False
     fallback: Dialect | None = None
 
@@ -45,6 +47,7 @@ class Auto:
     """
 
     name = "auto"
+    chat: ChatFormat | None = None
     prose_finishes = True
 
     def __init__(self, family: Family | None = None) -> None:

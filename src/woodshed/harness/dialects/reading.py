@@ -9,6 +9,7 @@ from typing import Protocol
 from woodshed.harness.dialects.families import Family
 from woodshed.interfaces import ModelResponse, ToolSpec
 from woodshed.model import ToolCall
+from woodshed.model.exchange import ChatFormat
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +33,13 @@ class Reading:
 
 
 class Dialect(Protocol):
-    """How tool calls are written. ``fallback`` takes over when the server refuses the first request."""
+    """How tool calls are written. ``fallback`` takes over when the server refuses the first request.
+
+    ``chat`` is how the whole conversation is written, for an endpoint of raw completions; None for any other.
+    """
 
     name: str
+    chat: ChatFormat | None
     prose_finishes: bool
     fallback: Dialect | None
 

@@ -15,12 +15,14 @@ from woodshed.harness.dialects.native import Auto, Tools
 from woodshed.harness.dialects.reading import Dialect, Reading
 from woodshed.interfaces import ModelResponse, ToolSpec
 from woodshed.model import ToolCall
+from woodshed.model.exchange import ChatFormat
 
 
 class Strict:
     """As ``tools``, with strict schemas; as ``auto`` where the server refuses them."""
 
     name = "strict"
+    chat: ChatFormat | None = None
     prose_finishes = False
 
     def __init__(self, family: Family | None = None) -> None:

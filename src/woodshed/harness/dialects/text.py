@@ -9,6 +9,7 @@ from woodshed.harness.dialects.fence import calls_in, spoken
 from woodshed.harness.dialects.reading import Dialect, Reading
 from woodshed.interfaces import ModelResponse, ToolSpec
 from woodshed.model import ToolCall
+from woodshed.model.exchange import ChatFormat
 
 _DONE = re.compile(r"DONE\W*\Z")
 _FORM = "Reply with exactly one command in a ```bash code block."  # no word of DONE: small models then say it at once
@@ -18,6 +19,7 @@ class Text:
     """Commands in ```bash blocks; a ```json block with name and arguments calls any tool. The first block counts."""
 
     name = "text"
+    chat: ChatFormat | None = None
     prose_finishes = True
     fallback: Dialect | None = None
 

@@ -44,10 +44,14 @@ class Gemma:
 
     def manual(self, tools: Sequence[ToolSpec]) -> str:
         """Declarations as the template makes them, and the form."""
-        start, end = self.declaration
-        declared = "".join(f"{start}declaration:{tool.name}{self.values.write(_declared(tool))}{end}" for tool in tools)
+        declared = "".join(self.declared(tool) for tool in tools)
         form = self.write("", [ToolCall(id="", name="NAME", arguments={"argument": "value"})], Types(()))
         return f"You can do function calling with the following functions:\n{declared}\nCall them like this: {form}"
+
+    def declared(self, tool: ToolSpec) -> str:
+        """A tool's declaration: keys in order, as the template sorts them."""
+        return (f"{self.declaration[0]}declaration:{tool.name}"
+                f"{self.values.write(_declared(tool))}{self.declaration[1]}")
 
     def write(self, said: str, calls: Sequence[ToolCall], types: Types) -> str:
         """Each call between its marks."""
@@ -83,7 +87,7 @@ def _declared(tool: ToolSpec) -> dict[str, Any]:
 def _schema(schema: Mapping[str, Any]) -> dict[str, Any]:
     """As the template writes a schema: types in capitals."""
     made: dict[str, Any] = {}
-    for key, value in schema.items():
+    for key, value in sorted(schema.items()):
         if key == "properties" and isinstance(value, Mapping):
             made[key] = {name: _schema(one) if isinstance(one, Mapping) else one for name, one in value.items()}
         else:

@@ -6,6 +6,7 @@ the channel. ``openai-harmony`` reads token ids and fetches a vocabulary; here i
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -21,8 +22,8 @@ _ENDS = ("<|call|>", "<|end|>", "<|return|>", "<|start|>")
 _TO = re.compile(r"(?:^|[\s>])to=([^\s<]+)")
 _CHANNEL = re.compile(r"<\|channel\|>\s*(\w+)")
 _MARKS = (*_ENDS, "<|channel|>", "<|message|>", "<|constrain|>")
-_TYPES = {"string": "string", "integer": "number", "number": "number", "boolean": "boolean", "object": "object",
-          "array": "any[]"}
+_TYPES = {"string": "string", "integer": "number", "number": "number", "boolean": "boolean", "null": "null"}
+_DEEPEST = 40  # signs of indentation
 
 
 class Harmony:
@@ -69,19 +70,46 @@ class Harmony:
 
 
 def _declared(tool: ToolSpec) -> str:
-    properties = tool.parameters.get("properties") or {}
-    required = set(tool.parameters.get("required", ()))
-    about = f"// {' '.join(tool.description.split())}\n"
-    if not properties:
-        return f"{about}type {tool.name} = () => any;"
-    fields = "\n".join(_field(key, value, key in required) for key, value in properties.items())
-    return f"{about}type {tool.name} = (_: {{\n{fields}\n}}) => any;"
+    """As openai-harmony writes a tool, which a test holds against this."""
+    about = "".join(f"// {line}\n" for line in tool.description.split("\n"))
+    return f"{about}type {tool.name} = (_: {_kind(tool.parameters)}) => any;"
 
 
-def _field(key: str, schema: Mapping[str, Any], required: bool) -> str:
-    about = f"// {' '.join(str(schema['description']).split())}\n" if schema.get("description") else ""
+def _object(schema: Mapping[str, Any], indent: str) -> str:
+    properties, required = schema.get("properties"), schema.get("required")
+    fields = [
+        _field(key, value, isinstance(required, list | tuple) and key in required, indent)
+        for key, value in (properties.items() if isinstance(properties, Mapping) else ())]
+    return "{\n" + "".join(fields) + indent + "}"
+
+
+def _field(key: str, schema: Any, required: bool, indent: str) -> str:
+    if not isinstance(schema, Mapping):
+        schema = {}
+    about = f"{indent}// {said}\n" if (said := schema.get("description")) else ""
+    default = schema.get("default")
+    told = json.dumps(default, ensure_ascii=False) if not isinstance(default, str) or "enum" not in schema else default
+    end = f", // default: {told}" if default is not None else ","
+    return f"{about}{indent}{key}{'' if required else '?'}: {_kind(schema, indent + '    ')}{end}\n"
+
+
+def _kind(schema: Any, indent: str = "") -> str:
+    """The type that a schema is in TypeScript; ``any`` for what says nothing."""
+    if not isinstance(schema, Mapping) or len(indent) > _DEEPEST:
+        return "any"
+    if isinstance(options := schema.get("oneOf"), list):
+        return " | ".join(_kind(option, indent) for option in options)
     kind = schema.get("type")
-    return f"{about}{key}{'' if required else '?'}: {_TYPES.get(kind, 'any') if isinstance(kind, str) else 'any'},"
+    if isinstance(kind, list):
+        return " | ".join(_TYPES.get(str(each), str(each)) for each in kind)
+    if kind == "object":
+        about = f"{indent}// {said}\n" if (said := schema.get("description")) else ""
+        return about + _object(schema, indent)
+    if kind == "array":
+        return f"{_kind(schema['items'], indent)}[]" if "items" in schema else "Array<any>"
+    if kind == "string" and isinstance(values := schema.get("enum"), list):
+        return " | ".join(json.dumps(value, ensure_ascii=False) for value in values)
+    return _TYPES.get(kind, "any") if isinstance(kind, str) else "any"
 
 
 GPT_OSS = Harmony()

@@ -8,11 +8,12 @@ deepseek_v4, minimax_m2, glm45, glm47.
 from __future__ import annotations
 
 import html
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from woodshed.harness.dialects.cursor import Cursor, Wrong, any_of, storable
+from woodshed.harness.dialects.families import told
 from woodshed.harness.dialects.families.family import Found, after, broken, lines
 from woodshed.harness.dialects.families.objects import TOOLS_IN_TAGS
 from woodshed.harness.dialects.shield import Shield, dumped
@@ -56,12 +57,14 @@ class Tagged:
     shield: Shield
     result: tuple[str, str]
     intro: str
+    listed: Callable[[Sequence[ToolSpec]], str] = lines
+    """Tools as its template lists them."""
     first = ""
     silent = False
 
     def manual(self, tools: Sequence[ToolSpec]) -> str:
         """The tools in JSON, and an example."""
-        return self.intro.format(tools=lines(tools), form=self.write("", [_EXAMPLE], Types(())))
+        return self.intro.format(tools=self.listed(tools), form=self.write("", [_EXAMPLE], Types(())))
 
     def write(self, said: str, calls: Sequence[ToolCall], types: Types) -> str:
         """Each call in its tags."""
@@ -223,45 +226,28 @@ def _stored(found: Mapping[str, Any]) -> dict[str, Any]:
     return dict(found)
 
 
-_IN_XML = """# Tools
-
-You have access to the following functions:
-
-<tools>
-{tools}
-</tools>
-
-If you choose to call a function ONLY reply in the following format with NO suffix:
-
-{form}
-
-Reminder:
-- Function calls MUST follow the specified format
-- Required parameters MUST be specified
-- You may provide optional reasoning for your function call in natural language BEFORE the function call, but NOT after"""  # noqa: E501 - a line of the template
-
 QWEN_CODER = Tagged(
     "qwen-coder", Tags("<function=", ">", "<parameter=", ">", "</parameter>", "</function>", "<tool_call>\n",
                        "</tool_call>", lines=True),
     ("<tool_call>", "<function="), Shield(r"/?(?:tool_call|tool_response|function|parameter)[=>]"),
-    ("<tool_response>", "</tool_response>"), _IN_XML)
+    ("<tool_response>", "</tool_response>"), told.QWEN)
 MINIMAX = Tagged(
     "minimax", Tags('<invoke name="', '"', '<parameter name="', '"', "</parameter>", "</invoke>",
                     "<minimax:tool_call>\n", "</minimax:tool_call>", all=True, attributes=True),
     ("<minimax:tool_call>", '<invoke name="'), Shield(r"/?(?:minimax:tool_call|invoke|parameter|response)[\s>]"),
-    ("<response>", "</response>"), _IN_XML)
+    ("<response>", "</response>"), told.MINIMAX, told.tagged)
 
 
-def _dsml(name: str, wrapper: str, result: tuple[str, str]) -> Tagged:
+def _dsml(name: str, wrapper: str, result: tuple[str, str], intro: str) -> Tagged:
     mark = "｜DSML｜"
     tags = Tags(f'<{mark}invoke name="', '"', f'<{mark}parameter name="', '"', f"</{mark}parameter>",
                 f"</{mark}invoke>", f"<{mark}{wrapper}>\n", f"</{mark}{wrapper}>", all=True, attributes=True,
                 told=True)
     return Tagged(name, tags, (f"<{mark}function_calls>", f"<{mark}tool_calls>", f"<{mark}invoke "),
-                  Shield(rf"/?(?:{mark}|function_results>|result>|tool_result>)"), result, _IN_XML)
+                  Shield(rf"/?(?:{mark}|function_results>|result>|tool_result>)"), result, intro, told.functions)
 
 
 DEEPSEEK_V32 = _dsml("deepseek-v3.2", "function_calls",
-                     ("<function_results>\n<result>", "</result>\n</function_results>"))
-DEEPSEEK_V4 = _dsml("deepseek-v4", "tool_calls", ("<tool_result>", "</tool_result>"))
+                     ("<function_results>\n<result>", "</result>\n</function_results>"), told.DEEPSEEK_V32)
+DEEPSEEK_V4 = _dsml("deepseek-v4", "tool_calls", ("<tool_result>", "</tool_result>"), told.DEEPSEEK_V4)
 GLM = Glm()
