@@ -24,6 +24,8 @@ NOT_TO_MODELS = {
     "gateway/local/": "downloads weights, and asks our own server for its health",
     "sandbox/": "talks to its own fork server over inherited sockets",
     "pypi/": "fetches packages from the Python index",
+    "api/serving.py": "listens, and opens no connection",
+    "trainers/client.py": "asks a rollout service, from a trainer's own process",
 }
 """Places that open connections and never send a prompt; each is known by name."""
 

@@ -8,7 +8,7 @@ from fastapi import FastAPI, Response
 
 from woodshed import __version__
 from woodshed.api import bodies, deliveries, problems, rollouts
-from woodshed.api.guard import Guard
+from woodshed.api.guard import BODY_S, Guard
 from woodshed.services.home import Home
 from woodshed.services.metrics import MEDIA, Metrics, Requests
 from woodshed.services.offer import Offer
@@ -16,7 +16,7 @@ from woodshed.services.offer import Offer
 _ABOUT = "Rollouts for trainers: whole groups of attempts, judged in sandboxes; docs/rollouts.md tells how."
 
 
-def application(home: Home, offer: Offer, key: str) -> Guard:
+def application(home: Home, offer: Offer, key: str, *, body_s: float = BODY_S) -> Guard:
     """The ASGI application over one home. Who has ``key`` may ask for whatever ``offer`` says."""
     app = FastAPI(title="Woodshed", version=__version__, description=_ABOUT, docs_url=None, redoc_url=None,
                   redirect_slashes=False)
@@ -38,4 +38,4 @@ def application(home: Home, offer: Offer, key: str) -> Guard:
         return Response(await asyncio.to_thread(metrics.page), media_type=MEDIA)
 
     bodies.contracted(app)
-    return Guard(app, key, seen)
+    return Guard(app, key, seen, body_s=body_s)

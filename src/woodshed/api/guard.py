@@ -10,6 +10,7 @@ import hashlib
 import hmac
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -21,6 +22,8 @@ from woodshed.services.metrics import Requests
 BODY_BYTES = 1_000_000
 BODY_S, SEND_S = 20.0, 60.0
 """Within this a body is here, and a piece of an answer is taken by whoever asked."""
+LINGER_BYTES, LINGER_S = 16_000_000, 1.0
+"""So much of a body that is too large is read, so that its sender hears why it is refused."""
 OPEN = frozenset({"/health"})
 """Paths that need no key: they tell nothing of anyone."""
 
@@ -59,6 +62,10 @@ class Guard:
                 content = await _whole(headers, receive)
         except TimeoutError:
             raise Refused(408, f"its body was not here after {self._body_s:g} s") from None
+        except Refused as refused:
+            if refused.status == 413:
+                await _let_go(receive)
+            raise
         await self._app(scope, _with_body(content, receive), answer)
 
     def _known(self, headers: Mapping[bytes, bytes]) -> bool:
@@ -105,6 +112,15 @@ async def _whole(headers: Mapping[bytes, bytes], receive: Receive) -> bytes:
             raise Refused(413, f"a body has {BODY_BYTES} bytes at the most")
         if not message.get("more_body"):
             return bytes(found)
+
+
+async def _let_go(receive: Receive) -> None:
+    """What still comes is read for a moment, and forgotten: an answer before that would be lost with the connection."""
+    left = LINGER_BYTES
+    with suppress(TimeoutError):
+        async with asyncio.timeout(LINGER_S):
+            while left > 0 and (message := await receive()).get("more_body"):
+                left -= len(message.get("body", b""))
 
 
 def _with_body(content: bytes, receive: Receive) -> Receive:

@@ -11,24 +11,37 @@ import signal
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from ipaddress import ip_address
+from typing import Any
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from woodshed.api.app import application
+from woodshed.api.guard import BODY_S
 from woodshed.errors import StoreFault, UsageError
 from woodshed.services import rollouts, working
 from woodshed.services.home import Home
 from woodshed.services.offer import Offer
 
-CONNECTIONS = 512
-"""At once; more are answered 503."""
-HEAD_S, IDLE_S, LEAVE_S = 15.0, 60.0, 2
-"""Within this a request's head is here; a connection may rest; and answers are done when the service ends."""
+IDLE_S, LEAVE_S = 60, 2
+"""So long a connection may rest, and answers may take when the service ends."""
 _TEND_S = 1.0
 Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What anyone may take of a service: connections at once (more are answered 503), and seconds for a request's head
+
+    and for its body.
+    """
+
+    connections: int = 512
+    head_s: float = 15.0
+    body_s: float = BODY_S
 
 
 def listening(host: str, port: int, *, remote: bool = False) -> socket.socket:
@@ -52,12 +65,7 @@ async def serve(
     still handed out. A second signal stops that, too; what was cut off goes on with the next start. ``terms`` are of
     the worker here; None: others do the work. Raises what ends the worker.
     """
-    logging.getLogger("uvicorn").setLevel(logging.ERROR)  # what anyone sends is no news
-    config = uvicorn.Config(
-        application(home, offer, key), http=_Patient, ws="none", lifespan="off", log_config=None, access_log=False,
-        limit_concurrency=CONNECTIONS, timeout_keep_alive=int(IDLE_S), timeout_graceful_shutdown=LEAVE_S,
-        server_header=False, date_header=False)
-    server, stop = _Server(config), _Stop(asyncio.get_running_loop(), tell)
+    server, stop = answering(home, offer, key), _Stop(asyncio.get_running_loop())
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     tending = asyncio.create_task(_tend(home, tell))
     working_ = asyncio.create_task(_work(home, terms, stop, tell))
@@ -71,6 +79,17 @@ async def serve(
         stop.close()
     if not working_.cancelled() and (error := working_.exception()) is not None:
         raise error
+
+
+def answering(home: Home, offer: Offer, key: str, bounds: Bounds = Bounds()) -> uvicorn.Server:  # noqa: B008 (frozen)
+    """A server of the application, for ``await server.serve(sockets=[…])``. It hears no signals."""
+    logging.getLogger("uvicorn").setLevel(logging.ERROR)  # what anyone sends is no news
+    config = uvicorn.Config(
+        application(home, offer, key, body_s=bounds.body_s), ws="none", lifespan="off", log_config=None,
+        http=partial(_Patient, bounds.head_s),  # type: ignore[arg-type]  # called like a class, and nothing else
+        access_log=False, limit_concurrency=bounds.connections, timeout_keep_alive=IDLE_S,
+        timeout_graceful_shutdown=LEAVE_S, server_header=False, date_header=False)
+    return _Server(config)
 
 
 async def _work(home: Home, terms: working.Terms | None, stop: _Stop, tell: Tell) -> None:
@@ -104,9 +123,9 @@ async def _tend(home: Home, tell: Tell) -> None:
 class _Stop:
     """Hears signals: the first sets ``asked``, the second ``over``."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, tell: Tell) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.asked, self.over = asyncio.Event(), asyncio.Event()
-        self._loop, self._tell = loop, tell
+        self._loop = loop
         for signum in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(signum, self._hear)
 
@@ -130,8 +149,10 @@ class _Server(uvicorn.Server):
 class _Patient(H11Protocol):
     """uvicorn's protocol, but whoever opens a connection and does not say what it wants is left, after a while."""
 
-    _looking: asyncio.TimerHandle | None = None
-    _quiet = False
+    def __init__(self, head_s: float, **given: Any) -> None:
+        super().__init__(**given)
+        self._head_s, self._quiet = head_s, False
+        self._looking: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own
         """Begin to look."""
@@ -145,7 +166,7 @@ class _Patient(H11Protocol):
         super().connection_lost(exc)
 
     def _look_later(self) -> None:
-        self._looking = self.loop.call_later(HEAD_S, self._look)
+        self._looking = self.loop.call_later(self._head_s, self._look)
 
     def _look(self) -> None:
         """Between two looks a request must have begun; one that rests after an answer is uvicorn's to end."""

@@ -179,7 +179,7 @@ class Rollouts:
             both = groups.join(requests, requests.c.run == groups.c.run)
             query = sa.select(what, sa.func.count()).select_from(both).where(
                 requests.c.project == project).group_by("what")
-            return dict(connection.execute(query).tuples().all())
+            return {str(row[0]): int(row[1]) for row in connection.execute(query)}
 
     def oldest_ready(self, project: str) -> datetime | None:
         """When the group was complete that waits the longest for somebody to take it."""

@@ -1,0 +1,137 @@
+"""A client of the rollout service for a trainer's own process: synchronous, typed, with the standard library alone.
+
+>>> client = Client("http://127.0.0.1:8700", key)                                         # doctest: +SKIP
+>>> client.ask(Asked(tasks=["first-steps"], n=8, agent="loop", idempotency_key="step-1"))  # doctest: +SKIP
+>>> for group in client.groups("trainer-0"): learn(group)                                 # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Sequence
+from http.client import HTTPException
+from typing import Any, TypeVar
+from urllib.error import HTTPError, URLError
+from urllib.parse import quote, urlencode
+from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_opener
+
+from woodshed.errors import Conflict, EnvironmentFault, Missing, UsageError
+from woodshed.model import Record
+from woodshed.model.delivery import Asked, Delivered, Deliveries, Made, PolicyTold, RequestWhole, Settled
+
+R = TypeVar("R", bound=Record)
+_PATIENCE_S = 30.0  # what may be asked again is asked again for so long: a service that starts anew is soon back
+
+
+class _NoRedirects(HTTPRedirectHandler):
+    """The key goes nowhere else."""
+
+    def redirect_request(self, *_args: Any, **_more: Any) -> None:
+        return None
+
+
+class Client:
+    """Talks to one service. Raises Missing (404), Conflict (409), UsageError (else 4xx), EnvironmentFault.
+
+    A service that does not answer is asked again for ``patience_s``, where asking twice is the same as once.
+    """
+
+    def __init__(self, url: str, key: str, *, timeout_s: float = 60.0, patience_s: float = _PATIENCE_S) -> None:
+        self._url, self._key, self._timeout_s, self._patience_s = url.rstrip("/"), key, timeout_s, patience_s
+        self._opener = build_opener(ProxyHandler({}), _NoRedirects())
+
+    def ask(self, asked: Asked) -> Made:
+        """Ask for rollouts. With its ``idempotency_key`` it may be asked again, and is one request."""
+        body = asked.model_dump(mode="json", exclude_unset=True)
+        return self._call(Made, "POST", "/v1/rollouts", body, again=asked.idempotency_key is not None)
+
+    def told(self, request: str) -> RequestWhole:
+        """A request as it stands."""
+        return self._call(RequestWhole, "GET", f"/v1/rollouts/{quote(request, safe='')}")
+
+    def cancel(self, request: str) -> RequestWhole:
+        """Stop what runs of it."""
+        return self._call(RequestWhole, "POST", f"/v1/rollouts/{quote(request, safe='')}/cancel", {})
+
+    def announce(self, endpoint: str, version: int | str, *, back: bool = False) -> PolicyTold:
+        """This version of the policy is current."""
+        return self._call(PolicyTold, "PUT", f"/v1/policies/{quote(endpoint)}", {"version": version, "back": back})
+
+    def take(
+        self, consumer: str, *, most: int = 1, wait_s: float = 30.0, lease_s: float = 600.0,
+        requests: Sequence[str] = (), again: bool = False,
+    ) -> Deliveries:  # fmt: skip
+        """At most ``most`` whole groups, leased to ``consumer``; see the service's ``GET /v1/groups``."""
+        said = [("consumer", consumer), ("most", most), ("wait_s", wait_s), ("lease_s", lease_s),
+                ("again", str(again).lower()), *(("request", one) for one in requests)]
+        return self._call(Deliveries, "GET", f"/v1/groups?{urlencode(said)}", wait_s=wait_s)
+
+    def groups(self, consumer: str, *, lease_s: float = 600.0, requests: Sequence[str] = ()) -> Iterator[Delivered]:
+        """Each group as it comes; asking for the next one acknowledges the one before. Ends when these requests are
+
+        over; without any named, never. What a consumer of this name had before it died comes first. Raises Conflict
+        where the lease had run out by then.
+        """
+        again = over = False
+        while not over:
+            found = self.take(consumer, lease_s=lease_s, requests=requests, again=not again)
+            again = True
+            for group in found.groups:
+                yield group
+                self.ack([group.delivery])
+            over = found.over
+
+    def ack(self, deliveries: Sequence[str]) -> None:
+        """These groups are consumed, together and for good. Raises Conflict where one is another's by now."""
+        if (lost := self._settle("ack", {"deliveries": list(deliveries)}).lost):
+            raise Conflict(f"others have {', '.join(lost)} by now", remedy="Lease them for longer, or renew in time.")
+
+    def renew(self, deliveries: Sequence[str], lease_s: float = 600.0) -> Settled:
+        """Their leases run for ``lease_s`` from now on."""
+        return self._settle("renew", {"deliveries": list(deliveries), "lease_s": lease_s})
+
+    def give_back(self, deliveries: Sequence[str]) -> Settled:
+        """Whoever asks next gets them."""
+        return self._settle("give-back", {"deliveries": list(deliveries)})
+
+    def _settle(self, how: str, body: dict[str, Any]) -> Settled:
+        return self._call(Settled, "POST", f"/v1/groups/{how}", body)
+
+    def _call(
+        self, kind: type[R], method: str, path: str, body: Any = None, *, again: bool = True, wait_s: float = 0.0
+    ) -> R:
+        until, pause_s = time.monotonic() + (self._patience_s if again else 0.0), 0.1
+        while True:
+            try:
+                return kind.model_validate_json(self._sent(method, path, body, self._timeout_s + wait_s))
+            except EnvironmentFault:
+                if time.monotonic() + pause_s > until:
+                    raise
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, 2.0)
+
+    def _sent(self, method: str, path: str, body: Any, timeout_s: float) -> bytes:
+        headers = {"Authorization": f"Bearer {self._key}", "Content-Type": "application/json"}
+        data = None if body is None else json.dumps(body).encode()
+        request = Request(self._url + path, data, headers, method=method)  # noqa: S310 (the operator's own address)
+        try:
+            with self._opener.open(request, timeout=timeout_s) as answer:
+                return bytes(answer.read())
+        except HTTPError as error:
+            with error:
+                raise _fault(error.code, error.read(100_000)) from None
+        except (URLError, HTTPException, OSError) as error:
+            raise EnvironmentFault(f"the rollout service at {self._url} does not answer: {error}") from error
+
+
+def _fault(status: int, content: bytes) -> UsageError | EnvironmentFault:
+    try:
+        told = json.loads(content)
+        detail, field, remedy = str(told["detail"]), told.get("field"), told.get("remedy")
+    except (ValueError, KeyError, TypeError):
+        detail, field, remedy = f"HTTP {status}", None, None
+    if status >= 500 or status == 408:
+        return EnvironmentFault(f"the rollout service: {detail}")
+    kind = Missing if status == 404 else Conflict if status == 409 else UsageError
+    return kind(detail, field=field, remedy=remedy)
