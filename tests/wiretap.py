@@ -1,0 +1,102 @@
+"""Stands between a real model server and us: keeps what the server truly answered, and loses some of it on the way."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Answered:
+    """One answer of the real server. ``delivered`` is False where it never got whole to whoever asked."""
+
+    seed: int
+    answer: Mapping[str, Any]
+    delivered: bool
+
+
+@dataclass
+class Wiretap:
+    """``lost`` of the answers are lost after they were generated, in every way that they can be."""
+
+    upstream: str
+    lost: float = 0.0
+    log: list[Answered] = field(default_factory=list)
+    url: str = ""
+    _chance: random.Random = field(default_factory=lambda: random.Random(7))
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def delivered(self, seeds: Sequence[int]) -> list[Mapping[str, Any]]:
+        """What was answered for these seeds and arrived, in their order."""
+        by = {one.seed: one.answer for one in self.log if one.delivered}
+        return [by[seed] for seed in seeds if seed in by]
+
+    def forwarded(self, path: str, body: bytes | None, headers: Mapping[str, str]) -> tuple[int, bytes]:
+        request = urllib.request.Request(self.upstream + path, body, dict(headers))
+        try:
+            with urllib.request.urlopen(request, timeout=600) as answer:
+                return answer.status, answer.read()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read()
+
+    def loss(self, body: bytes, content: bytes) -> str | None:
+        """How this answer is lost, if it is; it is kept here in any case."""
+        with self._lock:
+            loss = self._chance.choice(("fails", "cut", "half")) if self._chance.random() < self.lost else None
+            self.log.append(Answered(json.loads(body).get("seed", 0), json.loads(content), loss is None))
+        return loss
+
+
+@contextmanager
+def tapped(upstream: str, *, lost: float = 0.0) -> Iterator[Wiretap]:
+    """A wiretap before the server whose root is ``upstream``; ``url`` is its address, ending in /v1."""
+    tap = Wiretap(upstream, lost)
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            self._say(*tap.forwarded(self.path, None, self._kept()))
+
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            status, content = tap.forwarded(self.path, body, self._kept())
+            loss = tap.loss(body, content) if status == 200 and self.path.endswith("/completions") else None
+            if loss == "fails":
+                self._say(500, b'{"error": "it broke after it had generated"}')
+            elif loss == "cut":
+                self.close_connection = True
+            else:
+                self._say(status, content, part=len(content) // 2 if loss == "half" else None)
+
+        def _kept(self) -> dict[str, str]:
+            return {name: self.headers[name] for name in ("Authorization", "Content-Type") if name in self.headers}
+
+        def _say(self, status: int, content: bytes, part: int | None = None) -> None:
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content[:part])
+            self.close_connection = self.close_connection or part is not None
+
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 (the library's name)
+            """Say nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+    thread.start()
+    tap.url = f"http://127.0.0.1:{server.server_address[1]}/v1"
+    try:
+        yield tap
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
