@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from kit import EXAMPLES
 from pgserver import postgresql_server, postgresql_url  # noqa: F401  fixtures, found by name
 from queuekit import submit
 from resumable import World
 from turnwise import Turnwise, serving
+from woodshed.cli.app import app
 from woodshed.errors import UsageError
 from woodshed.measure.process import Facts, card
 from woodshed.model import (
@@ -219,6 +222,29 @@ def test_who_cannot_hear_is_refused_by_name(home: Home) -> None:
         with pytest.raises(UsageError, match=match):
             sending.say(home, name, text, key=key)
     assert home.store.messages.of(f"{run.id}.1") == []
+
+
+def test_the_command_line_says_and_tells(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As tables and as JSON: what was sent, and what a run and its attempt have yet to hear; '-' is standard input."""
+    monkeypatch.setenv("WOODSHED_HOME", str(home.path))
+    run = shared.submit(home, *speaking(Turnwise(1, lambda turn: "true", url="http://127.0.0.1:9/v1")), project="choir")
+
+    def said(*words: str, stdin: str | None = None) -> str:
+        done = CliRunner().invoke(app, ["runs", *words], input=stdin)
+        if isinstance(done.exception, UsageError):
+            raise done.exception
+        assert done.exit_code == 0, done.output
+        return done.stdout
+
+    [sent] = json.loads(said("say", "last", "-", "--key", "k", "--json", stdin="Hello.\n"))["messages"]
+    assert (sent["attempt"], sent["data"], sent["execution"]) == (f"{run.id}.1", {"text": "Hello.\n"}, None)
+    assert f"message {sent['number']} sent" in said("say", f"{run.id}.1", "Hello.\n", "--key", "k")
+    assert json.loads(said("status", f"{run.id}.1", "--json"))["pending"] == 1
+    assert "choir: queued" in said("status", "last")
+    shown = CliRunner().invoke(app, ["show", "last", "--json"])
+    assert json.loads(shown.stdout)["status"] == json.loads(said("status", run.id, "--json"))
+    with pytest.raises(UsageError, match="no run"):
+        said("say", "last", "Hello.", "--project", "other")
 
 
 # -- the box -----------------------------------------------------------------------------------------------------------

@@ -95,8 +95,9 @@ def _say(run: Run, json: bool) -> None:
 def _told_of_run(found: RunStatus) -> None:
     why = f" ({plain(found.reason)})" if found.reason else ""
     since = f"{found.since:%Y-%m-%d %H:%M:%S} UTC"
-    out.print(f"{found.run} of {plain(found.project)}: {found.state.value}{why} since {since}; {found.done} of {found.attempts} done"
-              + (f"; {found.pending} messages not heard yet" if found.pending else ""))
+    unheard = f"; {found.pending} messages not heard yet" if found.pending else ""
+    out.print(f"{found.run} of {plain(found.project)}: {found.state.value}{why} since {since}; "
+              f"{found.done} of {found.attempts} done{unheard}")
     if found.at_work:
         _told(found.at_work)
 

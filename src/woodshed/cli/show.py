@@ -9,7 +9,7 @@ from rich.syntax import Syntax
 
 from woodshed.cli.output import Json, emit_json, number, out, plain, table, visible
 from woodshed.cli.run import print_summary
-from woodshed.services import projects, report
+from woodshed.services import projects, report, sending
 from woodshed.services.home import opened
 
 
@@ -26,16 +26,18 @@ def show(
         found = projects.run(home, run, project)
         summary = report.summary(home, found)
         rows = report.attempts(home, found)
+        stands = sending.status_of(home, found)
     if json:
-        emit_json({**summary, "results": rows})
+        emit_json({**summary, "status": stands.to_json() if stands else None, "results": rows})
         return
+    at_work = {one.attempt: f"{one.stage}, turn {one.turn}" for one in (stands.at_work if stands else ())}
     print_summary(summary, None)
     graded = any(row["valid"] and row["total"] != float(row["passed"]) for row in rows)
     table(
         ("attempt", "agent", "task", "verdict", *(("#total",) if graded else ()), "stop", "flags", "#seconds"),
         (
             (
-                row["attempt"], row["agent"], row["task"], _verdict(row),
+                row["attempt"], row["agent"], row["task"], at_work.get(row["attempt"]) or _verdict(row),
                 *((number(row["total"], lambda v: f"{v:.3f}"),) if graded else ()), row["stop"] or "–",
                 " ".join(row["flags"]), number(row["seconds"]),
             )

@@ -1,4 +1,4 @@
-"""Durable execution of attempts.
+"""Durable execution of attempts. The whole interface is :class:`Control`; who works in a process is :class:`Durable`.
 
 Example::
 
@@ -13,7 +13,8 @@ Example::
             await durable.close()                         # cancels what is still running
 """
 
+from woodshed.engine.control import Control
 from woodshed.engine.durable import Durable
 from woodshed.engine.lease import Lease, Owner, claim, owner
 
-__all__ = ["Durable", "Lease", "Owner", "claim", "owner"]
+__all__ = ["Control", "Durable", "Lease", "Owner", "claim", "owner"]

@@ -31,6 +31,7 @@ from woodshed.model.sent import MessageKind, SentMessage
 from woodshed.model.status import AttemptStatus, RunStatus
 from woodshed.store import Store
 from woodshed.store.queue import Reaped, Submission, SubmissionState, Worker
+from woodshed.store.rollouts import Request
 
 
 class Control:
@@ -40,10 +41,14 @@ class Control:
         self._store, self._queue = store, store.queue
 
     def submit(
-        self, run: Run, planned: Sequence[Attempt], submission: Submission, endpoints: Mapping[str, str]
+        self, run: Run, planned: Sequence[Attempt], submission: Submission, endpoints: Mapping[str, str],
+        request: Request | None = None,
     ) -> str:
-        """The id of the run that holds the submission's key: this one, recorded and offered, or an earlier one."""
-        return self._store.create_shared(run, planned, submission, endpoints)
+        """The id of the run that holds the submission's key: this one, recorded and offered, or an earlier one.
+
+        ``request`` is that for rollouts which it is of, where it is of one.
+        """
+        return self._store.create_shared(run, planned, submission, endpoints, request)
 
     def cancel(self, run_id: str, reason: str | None = None) -> None:
         """What runs is stopped within seconds, with its evidence kept. Raises UsageError where the run is over."""

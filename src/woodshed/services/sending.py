@@ -51,6 +51,11 @@ def status(home: Home, name: str, *, project: str | None = None) -> RunStatus | 
     return Control(home.store).status(projects.run(home, name, project).id)
 
 
+def status_of(home: Home, run: Run) -> RunStatus | None:
+    """How a run stands that is not over; None where it is: then its summary tells all."""
+    return None if run.finished_at is not None else home.store.status.of_run(run.id)
+
+
 def _addressed(home: Home, name: str, project: str | None) -> tuple[Run, list[Attempt]]:
     """The attempt of this id with its run, or the attempts of this run; those that are over where all are."""
     if "." in name:

@@ -48,7 +48,7 @@ def submit(
     submission = Submission(run=run.id, project=run.project, key=key, priority=priority, slots=slots,
                             not_before=not_before, pool=pool_name(pool), run_s=spec.deadlines.run_s)
     endpoints = {agent.name: agent.model.base_url for agent in spec.agents if agent.model}
-    return home.store.run(home.store.create_shared(run, planned(run, tasks), submission, endpoints, request))
+    return home.store.run(Control(home.store).submit(run, planned(run, tasks), submission, endpoints, request))
 
 
 def turn(
