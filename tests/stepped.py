@@ -17,6 +17,7 @@ from aiohttp import web
 
 from resumable import Crash
 from scripted import said, served
+from turnwise import Turnwise
 from woodshed.attempt import Parts, run_attempt
 from woodshed.gateway.call import Patience
 from woodshed.gateway.client import Gateway
@@ -74,6 +75,28 @@ def a_task(folder: Path, files: Mapping[str, str] | None = None) -> Task:
 
 
 @dataclass
+class StepScript(Turnwise):
+    """The model of whole runs, served by ``turnwise.serving``; ``asked_in`` counts requests by step and turn."""
+
+    script: Mapping[str, Sequence[str]] = field(default_factory=lambda: SCRIPT)
+    asked_in: Counter[tuple[str, int]] = field(default_factory=Counter)
+
+    def answer(self, body: dict[str, Any]) -> dict[str, Any]:
+        """What the script says at this place of the step's conversation."""
+        step, turn = _place(body["messages"])
+        self.asked_in[step, turn] += 1
+        self.requests.append(body)
+        commands = self.script[step]
+        return (said(f"{step} {turn}", ("bash", {"command": commands[turn]})) if turn < len(commands)
+                else said("", ("finish", {"summary": "all done"})))
+
+
+def _place(messages: Sequence[Any]) -> tuple[str, int]:
+    step = next(name for name in STEPS if f"Do step {name}." in json.dumps(messages))
+    return step, sum(message["role"] == "assistant" for message in messages)
+
+
+@dataclass
 class Judging:
     """The real verifier; ``asked`` counts its verdicts by step."""
 
@@ -113,9 +136,7 @@ class Stepped:
 
     async def answer(self, request: web.Request) -> web.Response:
         """What the script says at this place of the step's conversation."""
-        messages = (await request.json())["messages"]
-        step = next(name for name in STEPS if f"Do step {name}." in json.dumps(messages))
-        turn = sum(message["role"] == "assistant" for message in messages)
+        step, turn = _place((await request.json())["messages"])
         self.asked[step, turn] += 1
         commands = self.script[step]
         return web.json_response(said(f"{step} {turn}", ("bash", {"command": commands[turn]}))

@@ -33,7 +33,9 @@ class Person:
     def __init__(self, acting: Acting, kit: Kit, talk: Conversation) -> None:
         self._acting, self._kit, self._talk = acting, kit, talk
         alone = acting.parent is None
-        self._open: dict[int, Remark] = dict(enumerate(acting.task.feedback if alone else ()))
+        step = acting.task.step_name
+        self._open: dict[int, Remark] = {number: remark for number, remark in enumerate(acting.task.feedback)
+                                         if alone and remark.step in (None, step)}
         self._hear = acting.hear if alone else None
 
     async def speak(self, *, finished: bool = False) -> bool:

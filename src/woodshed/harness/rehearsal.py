@@ -114,6 +114,55 @@ def rehearsal(harness: Harness, past: Past) -> Rehearsal:
     return (_Furnishing if isinstance(harness, Furnished) else Rehearsal)(harness, past)
 
 
+class Rehearsals:
+    """A harness that does, in each step of a task, what the step's own record tells; a model recites it.
+
+    ``over`` says whether more was asked for than was recorded.
+    """
+
+    def __init__(self, harness: Harness, records: Sequence[Past], recall: Recall) -> None:
+        self._harness, self._records, self._recall = harness, records, recall
+        self.needs_model = harness.needs_model
+        self.over = False
+
+    async def act(self, acting: Acting) -> StopReason:
+        """As :meth:`Rehearsal.act`; nothing, in a step that is not in the record."""
+        number = acting.task.step
+        past = self._records[number] if number < len(self._records) else Past(execution=1, seq=0)
+        recital = Recital(past.answers, self._recall)
+        acting.model = recital if acting.model is not None else None
+        try:
+            return await Rehearsal(self._harness, past).act(acting)
+        finally:
+            self.over = self.over or (recital.over and past.asked <= len(past.answers))
+
+
+class _FurnishingSteps(Rehearsals):
+    """Of a harness whose program must stand in the sandbox."""
+
+    def furnish(self, spec: EnvironmentSpec) -> EnvironmentSpec:
+        """See :class:`woodshed.interfaces.Furnished`."""
+        assert isinstance(self._harness, Furnished)
+        return self._harness.furnish(spec)
+
+
+def rehearsals(harness: Harness, records: Sequence[Past], recall: Recall) -> Rehearsals:
+    """The whole of an attempt at a task of several steps once more, by the harness that it is of."""
+    return (_FurnishingSteps if isinstance(harness, Furnished) else Rehearsals)(harness, records, recall)
+
+
+class AtStep:
+    """A harness whose acting in one step of a task is ``other``'s: the step in which a branch goes on."""
+
+    def __init__(self, harness: Harness, other: Harness, step: int) -> None:
+        self._harness, self._other, self._step = harness, other, step
+        self.needs_model = harness.needs_model
+
+    async def act(self, acting: Acting) -> StopReason:
+        """As the one whose step it is."""
+        return await (self._other if acting.task.step == self._step else self._harness).act(acting)
+
+
 class Continuation:
     """A harness whose attempt begins with what another one did, and goes on by itself.
 

@@ -117,10 +117,7 @@ class Fine:
     @property
     def records(self) -> tuple[Past, ...]:
         """What was done in each step that was begun, in order; a task that has none is one."""
-        if (past := self.past) is None:
-            return ()
-        between = past.earlier and past.step is None
-        return (*(one.past for one in past.earlier), *(() if between else (past,)))
+        return self.past.records if self.past is not None else ()
 
     def of_step(self, index: int) -> Fine:
         """What makes the acting in one step fine."""

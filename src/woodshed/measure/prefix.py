@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from woodshed.measure.sections import sections
 from woodshed.model import Event, EventKind
 
 _RESULTS = frozenset({EventKind.MODEL_RESULT, EventKind.TOOL_RESULT})
 _COPIED = _RESULTS | {EventKind.MESSAGE, EventKind.MODEL_CALL, EventKind.TOOL_CALL, EventKind.COMPACTION,
                       EventKind.STUCK, EventKind.FINISH, EventKind.FEEDBACK, EventKind.NOTE}
+
+_JUDGING = frozenset({EventKind.CHANGES, EventKind.VERIFIER, EventKind.GRADE})
 
 
 def steps(events: Sequence[Event]) -> int:
@@ -23,9 +26,23 @@ def steps(events: Sequence[Event]) -> int:
 def first(events: Sequence[Event], step: int) -> list[Event]:
     """Everything up to the end of step number ``step``, the last result of it, and the checkpoint after it.
 
-    ``events`` are those of one execution, in order. Raises ValueError where there are fewer steps.
+    ``events`` are those of one execution, in order. Of a task of several steps, the last step of one that was judged
+    takes that with it, where another one began: what comes next is the other's. Raises ValueError where there are
+    fewer.
     """
-    kind, seen, end = _kind(events), 0, 0
+    parts, kind, before = sections(events), _kind(events), list[Event]()
+    for part in parts[:-1] if step else ():
+        found = sum(_ends(event, kind) for event in part.events)
+        if step < found:
+            return before + _first(part.events, step, kind)
+        before, step = before + part.events, step - found
+        if not step and found:
+            return before
+    return before + _first(parts[-1].events, step, kind)
+
+
+def _first(events: Sequence[Event], step: int, kind: EventKind) -> list[Event]:
+    seen, end = 0, 0
     for place, event in enumerate(events):
         if seen == step and _begins(event, kind):
             break
@@ -41,7 +58,15 @@ def first(events: Sequence[Event], step: int) -> list[Event]:
 
 def inherited(events: Sequence[Event]) -> list[tuple[EventKind, dict[str, object]]]:
     """What a branch's own log begins with: kind and data, marked as another attempt's."""
-    return [(event.kind, {**event.data, "inherited": True}) for event in events if event.kind in _COPIED]
+    judged = _judged(events)
+    return [(event.kind, event.data if event.kind in _JUDGING else {**event.data, "inherited": True})
+            for event in events if event.kind in _COPIED or id(event) in judged]
+
+
+def _judged(events: Sequence[Event]) -> set[int]:
+    """What tells of steps of a task: when each began, and what its end was judged by. Their ids."""
+    return {id(event) for part in sections(events) if part.step is not None for event in part.events
+            if event.kind is EventKind.STATE or (event.kind in _JUDGING and part.judged_by is not None)}
 
 
 def _kind(events: Sequence[Event]) -> EventKind:

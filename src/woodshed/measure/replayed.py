@@ -41,6 +41,11 @@ class Compared(Record):
     settled: int = 0
     diverged: tuple[Divergence, ...] = ()
 
+    def plus(self, other: Compared) -> Compared:
+        """Both together."""
+        return Compared(same=self.same + other.same, settled=self.settled + other.settled,
+                        diverged=(*self.diverged, *other.diverged))
+
 
 def calls(events: Sequence[Event]) -> dict[Key, Done]:
     """Every call of a list of events, in order."""

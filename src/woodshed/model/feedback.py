@@ -94,8 +94,12 @@ class Cue(Record):
 
 
 class Remark(Record):
-    """``[[woodshed.feedback]]``: what the task's simulated person says, once, and what is then expected."""
+    """``[[woodshed.feedback]]``: what the task's simulated person says, once, and what is then expected.
 
+    Of several steps it is said in the one that ``step`` names, else once in each; turns are counted in that step.
+    """
+
+    step: str | None = None
     says: str = Field(min_length=1, max_length=20_000)
     when: Cue
     expects: Expectation | None = None

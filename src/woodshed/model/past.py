@@ -104,6 +104,12 @@ class Past(Record):
         return found
 
     @property
+    def records(self) -> tuple[Past, ...]:
+        """What was done in each step that was begun, in order; a task that has none is one."""
+        between = self.earlier and self.step is None
+        return (*(one.past for one in self.earlier), *(() if between else (self,)))
+
+    @property
     def begun(self) -> int:
         """How many model calls belong to steps that nobody acts in any more."""
         own = self.asked if self.step is not None and self.changes is not None else 0

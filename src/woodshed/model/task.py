@@ -183,6 +183,11 @@ class Task(Record):
         """The world in which the end state is judged."""
         return self.verifier.environment or self.environment
 
+    @property
+    def step_name(self) -> str | None:
+        """Of one step: its name."""
+        return None if self.whole is None else self.whole.steps[self.step].name
+
     def at(self, index: int) -> Task:
         """The task of one step: its world has the files of this step and those before it."""
         step = self.steps[index]

@@ -33,7 +33,7 @@ def plan(
         raise UsageError(f"the task of {of.attempt.id} is gone, or has changed since", field="attempt",
                          remedy="Restore its folder.")
     chosen = [agent.model_copy(update={"durability": Durability.COARSE}) for agent in agents or (of.agent,)]
-    _check_parent(of, tasks[0])
+    _check_parent(of)
     for agent in chosen:
         _check_agent(of, agent, fork)
     then = of.run.spec
@@ -71,10 +71,7 @@ def seed_of(fork: ForkSpec) -> int:
     return int.from_bytes(hashlib.sha256(f"{fork.attempt}\0{fork.step}".encode()).digest()[:4], "big") & 0x7FFF_FFFF
 
 
-def _check_parent(of: Origin, task: Task) -> None:
-    if task.steps:
-        raise UsageError(f"{task.id} has several steps, each a conversation of its own", field="attempt",
-                         remedy="Fork attempts at tasks of one step.")
+def _check_parent(of: Origin) -> None:
     if of.run.spec.fork is not None:
         raise UsageError(f"{of.attempt.id} goes on from another attempt itself", field="attempt",
                          remedy=f"Fork {of.run.spec.fork.attempt}.")

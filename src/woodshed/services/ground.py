@@ -12,18 +12,21 @@ from woodshed import plugins
 from woodshed.errors import EnvironmentFault, UsageError
 from woodshed.gateway.recall import recalled
 from woodshed.harness.asuser import as_user
-from woodshed.harness.checkpoint import restorable
-from woodshed.harness.rehearsal import Continuation, Recital, Rehearsal
+from woodshed.harness.checkpoint import Restored, restorable
+from woodshed.harness.rehearsal import AtStep, Continuation, Recital, Rehearsal
 from woodshed.interfaces import Acting, BlobSink, Emit, Harness, Sandbox, SandboxEngine, Snapshot
 from woodshed.measure.prefix import first, inherited, steps
 from woodshed.measure.replayed import Compared, compared
 from woodshed.measure.resume import past
+from woodshed.measure.sections import sections
 from woodshed.model import Agent, Attempt, ChangeSet, EnvironmentSpec, Event, EventKind, Past, Run, SandboxPolicy, Task
 from woodshed.model.event import now
 from woodshed.model.fork import ForkSpec
+from woodshed.model.stepwise import Reached
 from woodshed.services.history import history
 from woodshed.services.home import Home
-from woodshed.verify.live import ready
+from woodshed.verify.live import begin_step, ready
+from woodshed.verify.stepping import walk
 
 _NAMED = 5
 _MEMORY = ("/tmp", "/run", "/dev/shm")  # noqa: S108 - places of a sandbox, which no snapshot holds
@@ -88,8 +91,17 @@ class Ground:
             emit(kind, data)
         if not goes_on(self.of.agent, agent):
             return harness
+        past = self.of.past
+        if past.step is None and past.earlier:  # between two steps: there is no conversation
+            past = Past(execution=past.execution, seq=past.seq)
         told = [f"[These are gone: {'; '.join(self.lost)}. Start again what you need of it.]"] if self.lost else []
-        return Continuation(harness, self.of.past, told, self.spec.say)
+        return AtStep(harness, Continuation(harness, past, told, self.spec.say), len(self.of.past.earlier))
+
+    @property
+    def reached(self) -> Reached:
+        """Of a task of several steps, those that were over and judged, and whether one had begun."""
+        past = self.of.past
+        return Reached(judged={one.step: one.verdict for one in past.earlier}, begun=past.step is not None)
 
     async def ready(self) -> None:
         """The state stands. Raises UsageError where calls went otherwise than then, and the engine's faults."""
@@ -119,8 +131,7 @@ class Ground:
                                          restore=(restored.changes, blobs) if restored.changes is not None else None)
         try:
             await ready(sandbox, task.environment, restored=restored.changes is not None)
-            if restored.held < len(self.of.past.calls):
-                await self._rehearse(task, sandbox, restored.held)
+            await self._again(task, sandbox, restored)
             self.lost = await _lost(sandbox)
             await sandbox.kill_all()
             if {"snapshot", "fork"} <= self.base.capabilities:
@@ -130,21 +141,46 @@ class Ground:
         finally:
             await sandbox.close()
 
-    async def _rehearse(self, task: Task, sandbox: Sandbox, held: int) -> None:
+    async def _again(self, task: Task, sandbox: Sandbox, restored: Restored) -> None:
+        """What was done after the checkpoint. Raises UsageError where it went otherwise."""
+        past, checkpoint = self.of.past, restored.checkpoint
+        if past.step is None and not past.earlier:
+            if restored.held < len(past.calls):
+                await self._rehearse(task, sandbox, past, restored.held, self.of.events)
+            return
+        told = [section.events for section in sections(self.of.events) if section.step is not None]
+
+        async def act(index: int) -> None:
+            record, held = past.records[index], restored.held if index == restored.step else 0
+            if held < len(record.calls):
+                await self._rehearse(task.at(index), sandbox, record, held, told[index])
+
+        over, current = checkpoint is not None and checkpoint.over, len(past.earlier)
+        await walk(sandbox, task, self.home.blobs, range(restored.step + over, current), act,
+                   begun=checkpoint is not None and not over)
+        if past.step is not None:
+            if checkpoint is None or restored.step < current:
+                await begin_step(sandbox, task.steps[current], task.environment, first=not current)
+            await act(current)
+
+    async def _rehearse(
+        self, task: Task, sandbox: Sandbox, past_: Past, held: int, then: Sequence[Event]
+    ) -> None:
         """The calls after the first ``held``, made again and held against the record."""
         now_done: list[Event] = []
 
         def emit(kind: EventKind, data: Mapping[str, Any]) -> None:
             now_done.append(Event(attempt="", execution=1, seq=len(now_done), kind=kind, at=now(), data=dict(data)))
 
-        agent, past_ = self.of.agent, self.of.past
+        agent = self.of.agent
         acting = Acting(
             task=task, agent=agent, sandbox=as_user(sandbox, task.environment.user), emit=emit, blobs=self.home.blobs,
             model=Recital(past_.answers, recalled) if agent.model is not None else None, seed=self.of.attempt.seed,
             deadline_s=agent.wall_within(task.agent_timeout_s, task.environment.limits))
         harness = plugins.harness(agent.harness)
         await Rehearsal(harness, past_, held=held, bounded=True).act(acting)
-        self.compared = compared(self.of.events, now_done, held=[call.call for call in past_.calls[:held]])
+        self.compared = self.compared.plus(
+            compared(then, now_done, held=[call.call for call in past_.calls[:held]]))
         if self.compared.diverged and not self.spec.diverged:
             named = ", ".join(f"{one.call} ({one.name}: {one.what})" for one in self.compared.diverged[:_NAMED])
             raise UsageError(f"the state after step {self.spec.step} of {self.spec.attempt} did not come about again: "

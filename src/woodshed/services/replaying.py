@@ -12,7 +12,7 @@ from woodshed import plugins
 from woodshed.attempt import Parts, run_attempt
 from woodshed.errors import UsageError
 from woodshed.gateway.recall import recalled
-from woodshed.harness.rehearsal import Recital, rehearsal
+from woodshed.harness.rehearsal import Recital, rehearsal, rehearsals
 from woodshed.interfaces import SandboxEngine, Serve, Verifier
 from woodshed.measure.replayed import Compared, compared, files_difference, verdict_difference
 from woodshed.measure.resume import past
@@ -192,12 +192,15 @@ async def _replayed(world: _World, record: Recorded) -> Replayed:
                             data=dict(data)))
 
     model = Recital(record.past.answers, recalled) if record.agent.model is not None else None
+    real, steps = plugins.harness(record.agent.harness), None
+    if record.task.steps:
+        steps = rehearsals(real, record.past.records, recalled)
     parts = Parts(
-        engine=world.engine, harness=rehearsal(plugins.harness(record.agent.harness), record.past),
+        engine=world.engine, harness=steps or rehearsal(real, record.past),
         verifier=world.verifier, model=model, blobs=world.home.blobs, emit=emit, slots=world.slots,
         deadlines=world.run.spec.deadlines, serve=world.serve)
     outcome = await run_attempt(record.task, record.agent, parts, seed=record.attempt.seed)
-    over = model is not None and model.over and not _ended_asking(record)
+    over = model is not None and model.over and not _ended_asking(record) if steps is None else steps.over
     return Replayed(
         record, outcome, compared(record.events, events), verdict_difference(record.verdict, outcome.verdict),
         files_difference(changes_of(record.events) or ChangeSet(), changes_of(events) or ChangeSet()), over)

@@ -30,6 +30,7 @@ from woodshed.model import (
     StopReason,
     Task,
 )
+from woodshed.model.stepwise import Reached
 from woodshed.services import hearing
 from woodshed.services.ears import Ears
 from woodshed.services.grading import Grading
@@ -168,6 +169,7 @@ class Runtime:
             serve=self._gateway.serve if self._gateway is not None else None,
             hear=hear,
             ground=self._ground.engine if self._ground is not None else None,
+            reached=self._ground.reached if self._ground is not None else Reached(),
         )
         if fine is not None and not task.steps and (captured := await fine.captured(parts.blobs, emit)) is not None:
             return await judge_end_state(task, captured, parts, stop=fine.stop, usage=fine.usage)
@@ -208,9 +210,9 @@ class Runtime:
             return None
         assert self._gateway is not None
         past = fine.past if fine is not None else None
-        known: Sequence[Answer] = past.known if past is not None else ()
         if self._ground is not None and goes_on(self._ground.of.agent, agent):
-            known = self._ground.of.past.answers
+            past = self._ground.of.past
+        known: Sequence[Answer] = past.known if past is not None else ()
         settled = partial(self._commits.keep, log) if agent.model.captures else None
         return self._gateway.client(agent.model, emit, seed=seed, past=known, kept=fine.keep if fine else None,
                                     settled=settled, put=self._home.blobs.put, begun=past.begun if past else 0)

@@ -366,10 +366,13 @@ class Declared:
                 self.fail(f"{field}.{misfit[0]}", f"{misfit[1]}{whose}", "Name what this task declares.")
         return rules
 
-    def feedback(self) -> tuple[Remark, ...]:
+    def feedback(self, steps: Sequence[TaskStep]) -> tuple[Remark, ...]:
         """What the task's simulated person says."""
-        if self.config.woodshed.feedback and self.config.steps:
-            self.fail("woodshed.feedback", "somebody speaks in tasks of one step", "Remove it, or the steps.")
+        names = [step.name for step in steps]
+        for number, remark in enumerate(self.config.woodshed.feedback):
+            if remark.step is not None and remark.step not in names:
+                self.fail(f"woodshed.feedback.{number}.step", f"there is no step {remark.step!r}",
+                          f"Known: {', '.join(names)}." if names else "Remove it: the task has no steps.")
         return self.config.woodshed.feedback
 
 

@@ -68,7 +68,7 @@ def _loaded(folder: Path) -> Task:
         steps=parts,
         step_reward=config.multi_step_reward_strategy or "mean",
         rules=declared.rules(parts),
-        feedback=declared.feedback(),
+        feedback=declared.feedback(parts),
     )
 
 
