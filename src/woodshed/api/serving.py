@@ -81,7 +81,7 @@ async def serve(
         raise error
 
 
-def answering(home: Home, offer: Offer, key: str, bounds: Bounds = Bounds()) -> uvicorn.Server:  # noqa: B008 (frozen)
+def answering(home: Home, offer: Offer, key: str, bounds: Bounds = Bounds()) -> uvicorn.Server:
     """A server of the application, for ``await server.serve(sockets=[…])``. It hears no signals."""
     logging.getLogger("uvicorn").setLevel(logging.ERROR)  # what anyone sends is no news
     config = uvicorn.Config(
