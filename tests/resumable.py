@@ -21,7 +21,7 @@ from woodshed.gateway.call import Patience
 from woodshed.gateway.client import Gateway
 from woodshed.harness.loop import Loop
 from woodshed.harness.resume import Fine, Lasting
-from woodshed.interfaces import Acting, Harness, Hear, Said, SandboxStats
+from woodshed.interfaces import Acting, Harness, Hear, ModelClient, Said, SandboxStats
 from woodshed.measure.resume import joined, past
 from woodshed.measure.trajectory import from_events
 from woodshed.model import (
@@ -93,6 +93,8 @@ class World:
     sent: Sequence[tuple[int, bool, str]] = ()
     """What is said to the agent: after so many turns at the earliest, and where true, when it says that it is done."""
     capture: Capture = "off"
+    person: ModelClient | None = None
+    """Plays the task's person."""
 
     @property
     def blobs(self) -> Blobs:
@@ -133,7 +135,7 @@ class World:
         acting = Acting(
             task=a_task(self.folder, instruction=self.instruction, **self.task_changes), agent=agent,
             sandbox=box, emit=emit, seed=0,
-            deadline_s=self.wall_s, blobs=blobs, hear=self.hear(earlier),
+            deadline_s=self.wall_s, blobs=blobs, hear=self.hear(earlier), person=self.person,
             model=gateway.client(model, emit, kept=keep, past=earlier.answers if earlier else (),
                                  put=blobs.put))
         try:

@@ -15,6 +15,7 @@ from aiohttp import web
 from localbox import LocalBox
 from woodshed.gateway.call import Patience
 from woodshed.gateway.client import Gateway
+from woodshed.harness.played import apart
 from woodshed.interfaces import Acting, BlobSink, Harness, Sandbox
 from woodshed.measure.trajectory import from_events
 from woodshed.model import (
@@ -127,7 +128,7 @@ async def act(
     harness: Harness, folder: Path, *answers: Given, limits: Mapping[str, Any] | None = None,
     dialect: str = "auto", context_tokens: int | None = None, max_tokens: int = 256, deadline_s: float = 60.0,
     box: Sandbox | None = None, task: Task | None = None, hang: int | None = None, patience: Patience | None = None,
-    tools: Sequence[str] = ("default",), blobs: BlobSink | None = None,
+    tools: Sequence[str] = ("default",), blobs: BlobSink | None = None, person: Script | None = None,
 ) -> Attempt:
     """Let ``harness`` act against a server that gives ``answers``; everything it did comes back."""
     script = Script(answers, hang)
@@ -138,7 +139,7 @@ async def act(
         events.append(Event(attempt="x", execution=1, seq=len(events), kind=kind, at=now(),
                             data=json.loads(json.dumps(data, allow_nan=False))))
 
-    async with served(script) as url:
+    async with served(script) as url, served(person or Script(())) as other:
         spec = ModelSpec(name="scripted", base_url=url, sampling=Sampling(max_tokens=max_tokens),
                          context_tokens=context_tokens)
         agent = Agent(name="a", harness="h", model=spec, limits=AgentLimits(**dict(limits or {})), dialect=dialect,
@@ -146,6 +147,8 @@ async def act(
         acting = Acting(task=task or a_task(folder), agent=agent, sandbox=box or LocalBox(folder / "box"),
                         model=gateway.client(spec, emit) if answers else None, emit=emit, seed=0,
                         deadline_s=deadline_s, serve=gateway.serve, blobs=blobs)
+        if person is not None:
+            acting.person = gateway.client(ModelSpec(name="person", base_url=other), apart(emit))
         try:
             stop = await harness.act(acting)
         finally:

@@ -74,6 +74,8 @@ class Parts:
     """Makes servers of ``model``, for harnesses that run programs of others."""
     hear: Hear | None = None
     """What is sent to the attempt while it works, for harnesses that hear."""
+    person: ModelClient | None = None
+    """Plays the task's person."""
     ground: SandboxEngine | None = None
     """Of a fork: makes the agent's sandbox, in which it goes on."""
     reached: Reached = field(default_factory=Reached)
@@ -164,7 +166,7 @@ async def _act(
     acting = Acting(
         task=task, agent=agent, sandbox=as_user(sandbox, task.environment.user), model=parts.model, emit=parts.emit,
         seed=seed, deadline_s=wall_s if within.act_s is None else min(wall_s, within.act_s), serve=parts.serve,
-        hear=parts.hear,
+        hear=parts.hear, person=parts.person,
     )
     harness, more_s = parts.harness, 0.0
     if fine is not None:

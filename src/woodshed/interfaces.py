@@ -428,6 +428,10 @@ class Acting:
     """Of a fine attempt: awaited before each turn; what the model must be told then."""
     remarks: Callable[[int], Sequence[int] | None] | None = None
     """Of an attempt with a record: which of the task's remarks it tells of at a turn; None where it ends before."""
+    person: ModelClient | None = None
+    """Plays the task's person, where it has one: its calls are recorded apart from the agent's."""
+    played: Callable[[int, str], str | None] | None = None
+    """Likewise: what that person said at a turn and an occasion, empty for nothing; None where the record ends."""
     hear: Hear | None = None
     """Of an attempt that can be spoken to: asked between two turns, and when the agent says that it is done."""
 

@@ -43,6 +43,8 @@ RequireCapture = Annotated[str | None, typer.Option(
     metavar="LEVEL", help="Refuse to run where the endpoint tells less: tokens+logprobs, tokens or text.")]
 PolicyVersion = Annotated[str | None, typer.Option(
     metavar="VERSION", help="Of the model's weights, where the server does not tell it; stands in each record.")]
+Person = Annotated[str | None, typer.Option(
+    metavar="MODEL", help="Plays the persons of tasks that have one: local, or NAME@URL; its key as --model-key.")]
 Verifier = Annotated[str, typer.Option(help="fresh, or poisoned: a second run whose secretly broken tests must fail.")]
 Policy = Annotated[Path | None, typer.Option(metavar="FILE", help="TOML file of the agents' policy; docs/policy.md.")]
 Rules = Annotated[Path | None, typer.Option(metavar="FILE", help="TOML file of reward rules; docs/rewards.md.")]
@@ -91,6 +93,7 @@ def run(
     capture: Capture = "off",
     require_capture: RequireCapture = None,
     policy_version: PolicyVersion = None,
+    person: Person = None,
     dialect: Dialect = "auto",
     tools: Tools = "default",
     policy: Policy = None,
@@ -113,8 +116,8 @@ def run(
 ) -> None:
     """Attempt tasks and judge each attempt in a fresh sandbox. Exit 0 when the run finished, whatever the pass rate."""
     if resume is not None:
-        _alone(tasks=tasks, agent=agent, model=model, policy=policy, rules=rules, retry=retry, checkpoint=checkpoint,
-               deadline=deadline, durability=durability is not Durability.COARSE, project=project)
+        _alone(tasks=tasks, agent=agent, model=model, person=person, policy=policy, rules=rules, retry=retry,
+               checkpoint=checkpoint, deadline=deadline, durability=durability is not Durability.COARSE, project=project)
     _for_workers(detach, resume, given=not (priority is None and key is None and not_before is None and not pool))
     project = projects.named(project)
     with opened() as home:
@@ -131,7 +134,8 @@ def run(
             tasks, lasting.lasting(agents, durability, checkpoint), attempts=attempts, concurrency=concurrency or 2,
             seed=seed, engine=boxes.engine_of(bound, engine), verifier=verifier, strict=strict, quarantined=quarantined,
             rules=rulesets.load(rules) if rules else None, retry=declared.load_retry(retry) if retry else None,
-            deadlines=declared.deadlines(deadline or (), run_deadline), tell=note)
+            deadlines=declared.deadlines(deadline or (), run_deadline), tell=note,
+            person=agent_service.parse_model(person, sampling=Sampling(), key_variable=model_key) if person else None)
         if detach:
             _detach(shared.submit(home, spec, found, priority=priority or 0, key=key, slots=concurrency, pool=pool,
                                   not_before=not_before.astimezone(UTC) if not_before else None, project=project), json)

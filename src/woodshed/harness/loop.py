@@ -74,6 +74,8 @@ async def _turns(
             idle, end = 0, await _carry_out(reading.calls, talk, hands, meter, repeats)
         elif talk.over():
             end = talk.end()
+        elif "?" in response.content and await person.answer():
+            idle = 0
         elif (idle := idle + 1) > REMINDERS:
             return StopReason.NO_ACTION
         else:

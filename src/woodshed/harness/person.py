@@ -1,4 +1,7 @@
-"""Person: the user of an attempt. Says what the task scripts and what somebody sends, each once, between two turns."""
+"""Person: the user of an attempt. Says what the task scripts, what somebody sends, and what a model says in their place.
+
+Each thing is said once, between two turns.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +14,13 @@ from typing import Any
 from woodshed.errors import SandboxDied
 from woodshed.harness.context import Conversation
 from woodshed.harness.kit import Deed, Kit
+from woodshed.harness.played import Played
 from woodshed.harness.touched import touched
 from woodshed.harness.turns import Entry
 from woodshed.interfaces import Acting
 from woodshed.model import EventKind, ToolCall
 from woodshed.model.feedback import Cue, Remark
+from woodshed.model.person import Occasion
 
 _PATIENCE_S = 10.0
 """For a command that looks at the sandbox; one that takes longer has not ended as expected."""
@@ -37,11 +42,27 @@ class Person:
         self._open: dict[int, Remark] = {number: remark for number, remark in enumerate(acting.task.feedback)
                                          if alone and remark.step in (None, step)}
         self._hear = acting.hear if alone else None
+        played = acting.task.person if alone else None
+        self._played = Played(acting, played, talk) if played is not None else None
 
     async def speak(self, *, finished: bool = False) -> bool:
         """Say what is due between two turns, or upon being told that all is done. Whether anything was said."""
         scripted = await self._remark(finished=finished)
-        return await self._pass_on(finished=finished) or scripted
+        sent = await self._pass_on(finished=finished)
+        return scripted or sent or await self._play("finish" if finished else "turns")
+
+    async def answer(self) -> bool:
+        """Say something to an agent that asks in words, and calls nothing; whether anything was said."""
+        return await self._play("question")
+
+    async def _play(self, occasion: Occasion) -> bool:
+        """Say what a model says that plays them."""
+        turn = self._talk.turn
+        if self._played is None or not turn or not self._played.due(turn, occasion):
+            return False
+        if said := await self._played.say(turn, occasion):
+            self._say(said, turn, {"by": "model", "occasion": occasion})
+        return bool(said)
 
     async def _pass_on(self, *, finished: bool) -> bool:
         """Say what somebody has sent."""

@@ -75,6 +75,7 @@ class Rehearsal:
         """Why it ended, as it was recorded where the record ended first."""
         self._acting, self._emit = acting, acting.emit
         acting.between_turns, acting.remarks, acting.hear = self._between_turns, self._remarks, self._hear
+        acting.played = lambda turn, occasion: self._past.played.get((turn, occasion), "")
         if self._held or self._bounded:
             acting.around_tool = self._tool
         try:
@@ -188,7 +189,7 @@ class Continuation:
         self._model, self._emit, self._outer = acting.model, acting.emit, acting.hear
         self._inner = inner = replace(
             acting, emit=self.emit, around_tool=self._tool, between_turns=self._between_turns, remarks=self._remarks,
-            hear=self._hear, model=self if acting.model is not None else None)
+            hear=self._hear, played=self._played, model=self if acting.model is not None else None)
         try:
             return await self._harness.act(inner)
         finally:
@@ -235,6 +236,9 @@ class Continuation:
 
     def _remarks(self, turn: int) -> Sequence[int] | None:
         return self._past.remarks.get(turn, () if self._answers else None)
+
+    def _played(self, turn: int, occasion: str) -> str | None:
+        return self._past.played.get((turn, occasion), "" if self._answers else None)
 
     async def _hear(self, turn: int, finished: bool) -> Sequence[Said]:
         known = [Said(*said) for said in self._heard.pop((turn, finished), ())]

@@ -188,7 +188,7 @@ class Continuity:
         self._calls = {call.call: (number, call) for number, call in enumerate(past.calls if past else ())}
         self._said = Counter(past.said if past else ())
         self._told = past.told if past else ()
-        self._remarks = past.remarks if past else {}
+        self._remarks, self._played = (past.remarks, past.played) if past else ({}, {})
         self._heard, self._hear = past.heard if past else {}, acting.hear
         self._live = past is None
         self._turn = -1
@@ -208,6 +208,7 @@ class Continuity:
             acting.deadline_s = self._left_s + fine.more_s(acting.agent)
         acting.emit, acting.around_tool, acting.between_turns = self.emit, self.tool, self.between_turns
         acting.remarks = self.remarks if past is not None else None
+        acting.played = self.played if past is not None else None
         acting.hear = self.hear
         acting.model = self if self._model is not None else None
 
@@ -280,6 +281,10 @@ class Continuity:
     def remarks(self, turn: int) -> Sequence[int] | None:
         """As :attr:`Acting.remarks`: what depended on a sandbox that was lost is decided once."""
         return self._remarks.get(turn, () if self._answers else None)
+
+    def played(self, turn: int, occasion: str) -> str | None:
+        """As :attr:`Acting.played`: what was said is never decided anew."""
+        return self._played.get((turn, occasion), "" if self._answers else None)
 
     async def hear(self, turn: int, finished: bool) -> Sequence[Said]:
         """As :data:`woodshed.interfaces.Hear`: first what was heard, where it was heard, and what is new once that is

@@ -32,7 +32,7 @@ _JUDGED = frozenset({EventKind.CHANGES, EventKind.VERIFIER, EventKind.GRADE, Eve
 _FINAL = frozenset({EventKind.VERDICT, EventKind.ERROR})
 _INTENTS = {EventKind.MODEL_CALL: EventKind.MODEL_RESULT, EventKind.TOOL_CALL: EventKind.TOOL_RESULT}
 _NOT_SAID = _JUDGED | {*_INTENTS, *_INTENTS.values(), EventKind.STATE, EventKind.STAGE, EventKind.POLICY,
-                       EventKind.CHECKPOINT, EventKind.RESUME}
+                       EventKind.CHECKPOINT, EventKind.RESUME, EventKind.PERSON_CALL, EventKind.PERSON_RESULT}
 _TIMED = _ACTED | {*_INTENTS.values(), EventKind.CHECKPOINT}
 
 

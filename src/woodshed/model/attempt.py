@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from pydantic import Field
 
-from woodshed.model.agent import Agent
+from woodshed.model.agent import Agent, ModelSpec
 from woodshed.model.calibration import CheckSpec
 from woodshed.model.deadlines import Deadlines
 from woodshed.model.fork import ForkSpec
@@ -106,6 +106,7 @@ class RunSpec(Record):
     attempts: int = Field(default=1, gt=0)
     concurrency: int = Field(default=2, gt=0)
     seed: int = 0
+    person: ModelSpec | None = Field(default=None, description="plays the persons of tasks that have one")
     engine: str = "native"
     verifier: str = "fresh"
     retry: RetryRules = RetryRules()

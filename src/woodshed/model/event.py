@@ -30,6 +30,8 @@ class EventKind(StrEnum):
     VERDICT = "verdict"  # the verdict's JSON
     POLICY = "policy"  # {policy, verdict, what, host, port, reason, count, …}: a decision upon the sandbox's network
     FEEDBACK = "feedback"  # a Feedback's JSON: what a person said while the agent worked, and what is then expected
+    PERSON_CALL = "person_call"  # as model_call: of the model that plays the task's person
+    PERSON_RESULT = "person_result"  # as model_result, likewise
     ERROR = "error"  # {cause, type, message, retryable}
     CHECKPOINT = "checkpoint"  # {turn, digest, why, files, bytes, seconds, processes, refused, blobs}
     RESUME = "resume"  # {state: begun, redone, differs or live, …}: how an execution went on with an earlier one

@@ -104,6 +104,13 @@ class Past(Record):
         return found
 
     @property
+    def played(self) -> dict[tuple[int, str], str]:
+        """What a person said whom a model plays: by the agent's turns before it, and the occasion."""
+        return {(data["step"], str(data["occasion"])): str(data["said"])
+                for data in (json.loads(data) for kind, data in self.said if kind == "feedback")
+                if data.get("by") == "model" and isinstance(data.get("step"), int)}
+
+    @property
     def records(self) -> tuple[Past, ...]:
         """What was done in each step that was begun, in order; a task that has none is one."""
         between = self.earlier and self.step is None

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import Field
 
 from woodshed.model.feedback import Remark
+from woodshed.model.person import PersonSpec
 from woodshed.model.network import NetworkPolicy
 from woodshed.model.policy import Limits
 from woodshed.model.probe import Probe
@@ -125,6 +126,7 @@ class VerifierSpec(Record):
     collect: tuple[Collect, ...] = ()
     left_out: dict[str, tuple[str, ...]] = Field(default={}, description="captured path → patterns; own world only")
     timeout_s: float = Field(default=600.0, gt=0)
+    within_s: float | None = Field(default=None, gt=0, description="for all of it, by a run's deadline; no task's own")
     env: dict[str, str] = {}
     framework: Framework | None = None
     expected_tests: tuple[str, ...] = ()
@@ -173,6 +175,7 @@ class Task(Record):
     rules: RuleSet | None = Field(default=None, description="reward rules; a run's own take their place")
     network: NetworkPolicy = NetworkPolicy()
     feedback: tuple[Remark, ...] = Field(default=(), description="what its simulated person says, and when")
+    person: PersonSpec | None = Field(default=None, description="who may speak, played by a model")
     steps: tuple[TaskStep, ...] = ()
     step_reward: Literal["mean", "final"] = "mean"
     whole: Task | None = Field(default=None, description="of one step (:meth:`at`): the task, which has this ``step``")

@@ -28,9 +28,11 @@ _OURS = ("sampling", "capture", "capture_least", "policy_version")
 class Endpoints:
     """Live endpoints. A ``local:`` model is served by us, once, however many agents use it."""
 
-    def __init__(self, home: Path, agents: Iterable[Agent], *, parallel: int) -> None:
+    def __init__(
+        self, home: Path, agents: Iterable[Agent], *, parallel: int, person: ModelSpec | None = None
+    ) -> None:
         self._home, self._parallel = home, parallel
-        self._models = [agent.model for agent in agents if agent.model]
+        self._models = [*(agent.model for agent in agents if agent.model), *([person] if person else [])]
         self._served: dict[str, Served] = {}
         self._stack = AsyncExitStack()
 
@@ -52,9 +54,14 @@ class Endpoints:
         """The agent with its model's live address, and the dialect that model speaks unless one was asked for."""
         if agent.model is None or (live := self._served.get(agent.model.base_url)) is None:
             return agent
-        model = live.model.model_copy(update={name: getattr(agent.model, name) for name in _OURS})
         dialect = live.dialect if agent.dialect == "auto" else agent.dialect
-        return agent.model_copy(update={"model": model, "dialect": dialect})
+        return agent.model_copy(update={"model": self.at(agent.model), "dialect": dialect})
+
+    def at(self, model: ModelSpec) -> ModelSpec:
+        """The model with its live address."""
+        if (live := self._served.get(model.base_url)) is None:
+            return model
+        return live.model.model_copy(update={name: getattr(model, name) for name in _OURS})
 
     async def _open(self, model: ModelSpec) -> None:
         if model.base_url in self._served:

@@ -40,7 +40,7 @@ def plan(
     spec, found = runs.plan(
         [tasks[0].folder], chosen, attempts=attempts, concurrency=concurrency, engine=then.engine, rules=then.rules,
         seed=seed_of(fork) if seed is None else seed, verifier=then.verifier, retry=then.retry,
-        deadlines=then.deadlines, quarantined=True)
+        deadlines=then.deadlines, person=then.person, quarantined=True)
     return spec.model_copy(update={"fork": fork}), found
 
 

@@ -18,6 +18,8 @@ def lent(runs: Iterable[Run]) -> tuple[dict[str, str], list[str]]:
     variables = {name.strip() for name in (settings.setting("task_env") or "").split(",") if name.strip()}
     files: set[str] = set()
     for run in runs:
+        if run.spec.person is not None and run.spec.person.key_variable is not None:
+            variables.add(run.spec.person.key_variable)
         for agent in run.spec.agents:
             if agent.model is not None and agent.model.key_variable is not None:
                 variables.add(agent.model.key_variable)

@@ -19,6 +19,7 @@ from woodshed.model import (
     AttemptState,
     Deadlines,
     Invalid,
+    ModelSpec,
     Outcome,
     Run,
     RunSpec,
@@ -82,6 +83,7 @@ def plan(
     rules: RuleSet | None = None,
     retry: RetryRules | None = None,
     deadlines: Deadlines | None = None,
+    person: ModelSpec | None = None,
     strict: bool = False,
     quarantined: bool = False,
     tell: Callable[[str], None] = lambda sentence: None,
@@ -106,11 +108,12 @@ def plan(
         rules=rules,
         retry=retry or RetryRules(),
         deadlines=deadlines or Deadlines(),
+        person=person,
     )
     _check_deadlines(spec.deadlines, tasks, tell)
     _check_policies(spec, tasks, tell)
     lasting.check(spec)
-    hearing.check(spec.agents, tasks)
+    hearing.check(spec.agents, tasks, person)
     rulesets.check(rules, tasks, tell)
     return spec, tasks
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Self
 from woodshed import plugins
 from woodshed.attempt import Parts, judge_end_state, run_attempt
 from woodshed.errors import Cause, UsageError, WoodshedError
+from woodshed.harness.played import apart
 from woodshed.harness.resume import Fine
 from woodshed.interfaces import Emit, Harness, Hear, ModelClient, SandboxEngine, Verifier
 from woodshed.measure.resume import past
@@ -25,6 +26,7 @@ from woodshed.model import (
     Event,
     EventKind,
     Invalid,
+    ModelSpec,
     Outcome,
     Run,
     StopReason,
@@ -42,6 +44,9 @@ from woodshed.store.eventlog import EventLog
 
 if TYPE_CHECKING:
     from woodshed.gateway.client import Gateway
+
+_OTHER = 0x5EED
+"""Makes the person's seeds others than the agent's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +90,7 @@ class Runtime:
         self._grading: Grading
         self._ground: Ground | None = None
         self._gateway: Gateway | None = None
+        self._person: ModelSpec | None = None
 
     @property
     def engine(self) -> SandboxEngine:
@@ -95,7 +101,7 @@ class Runtime:
         try:
             self._engine = plugins.engine(self._run.spec.engine, self._home.path)
             self._stack.push_async_callback(self._engine.close)
-            if any(agent.model for agent in self._agents.values()):
+            if self._run.spec.person is not None or any(agent.model for agent in self._agents.values()):
                 await self._reach_models()
             self._grading = Grading(self._run.spec.rules, self._verifier, self._engine, self._home.blobs)
             if (fork := self._run.spec.fork) is not None:
@@ -135,8 +141,10 @@ class Runtime:
         self._gateway = Gateway(concurrent=_at_once())
         self._stack.push_async_callback(self._gateway.close)
         endpoints = await self._stack.enter_async_context(
-            Endpoints(self._home.path, self._agents.values(), parallel=self._parallel)
+            Endpoints(self._home.path, self._agents.values(), parallel=self._parallel, person=self._run.spec.person)
         )
+        if self._run.spec.person is not None:
+            self._person = endpoints.at(self._run.spec.person)
         self._agents = {name: endpoints.bound(agent) for name, agent in self._agents.items()}
         for sentence in await captured(self._gateway, [one.model for one in self._agents.values() if one.model]):
             self._tell(sentence)
@@ -168,6 +176,7 @@ class Runtime:
             fine=fine,
             serve=self._gateway.serve if self._gateway is not None else None,
             hear=hear,
+            person=self._speaker(task, emit, attempt.seed),
             ground=self._ground.engine if self._ground is not None else None,
             reached=self._ground.reached if self._ground is not None else Reached(),
         )
@@ -201,6 +210,12 @@ class Runtime:
         if known:
             await asyncio.to_thread(self._home.store.messages.carry, log.attempt, known, log.execution)
         return self._ears.of(log, known)
+
+    def _speaker(self, task: Task, emit: Emit, seed: int) -> ModelClient | None:
+        """Plays the task's person: in events of their own, so that nothing of it is taken for the agent's."""
+        if task.person is None or self._person is None or self._gateway is None:
+            return None
+        return self._gateway.client(self._person, apart(emit), seed=seed ^ _OTHER, put=self._home.blobs.put)
 
     def _client(
         self, agent: Agent, emit: Emit, seed: int, fine: Fine | None, log: EventLog

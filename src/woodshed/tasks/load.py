@@ -69,6 +69,7 @@ def _loaded(folder: Path) -> Task:
         step_reward=config.multi_step_reward_strategy or "mean",
         rules=declared.rules(parts),
         feedback=declared.feedback(parts),
+        person=declared.config.woodshed.person,
     )
 
 

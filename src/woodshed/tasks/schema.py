@@ -13,6 +13,7 @@ from pydantic import Field
 
 from woodshed.model import Framework, Record
 from woodshed.model.feedback import Remark
+from woodshed.model.person import PersonSpec
 from woodshed.tasks.probes import ProbeTable
 
 NEWEST = (1, 4)
@@ -191,6 +192,7 @@ class WoodshedTable(Record):
     network: Literal["none"] | None = None
     probes: dict[str, ProbeTable] = {}
     feedback: tuple[Remark, ...] = Field(default=(), max_length=50)
+    person: PersonSpec | None = None
     steps: dict[str, StepOursTable] = {}
 
 
