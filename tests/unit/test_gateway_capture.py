@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 from collections.abc import Callable, Mapping, Sequence
@@ -21,10 +22,12 @@ from woodshed.gateway.call import Patience
 from woodshed.gateway.client import Gateway
 from woodshed.harness.loop import Loop
 from woodshed.interfaces import Acting, ModelRequest
+from woodshed.measure.prefix import inherited
 from woodshed.measure.resume import joined
 from woodshed.model import (
     Agent,
     AgentLimits,
+    Answer,
     Attempt,
     CheckpointRule,
     Event,
@@ -376,3 +379,58 @@ async def test_an_attempt_that_goes_on_loses_and_doubles_no_tokens(tmp_path: Pat
     ids = learnt(found, calls)
     assert ids == [one for record in calls.records for one in record.completion_token_ids or ()]
     assert ids.count(END) == 6
+
+
+async def test_a_branch_learns_its_own_ids_alone(tmp_path: Path) -> None:
+    """The calls that a fork inherits are context, their tokens read through the branch's own record."""
+    parent, branch = Log(tmp_path), Log(tmp_path)
+    talk = [Message(role="user", content="on and on " * 90)]
+    with tokens_served(says("the thing " * 40)) as server:
+        gateway = Gateway()
+        spec = ModelSpec(name="tiny", base_url=server.url, capture="auto")
+        client = gateway.client(spec, parent.emit, put=parent.blobs.put)
+        for _ in range(2):
+            answer = await client.call(ModelRequest(messages=tuple(talk)))
+            talk += [Message(role="assistant", content=answer.content), Message(role="user", content="more")]
+        for kind, data in inherited(parent.events):
+            branch.emit(kind, data)
+        again = gateway.client(spec, branch.emit, put=branch.blobs.put,
+                               past=[Answer(call=f"m0000{number}", content="x") for number in (1, 2)])
+        for until in (1, 3, 5):
+            await again.call(ModelRequest(messages=tuple(talk[:until])))
+        await gateway.close()
+    calls = branch.calls()
+    assert [record.inherited for record in calls.records] == [True, True, False]
+    assert [record.completion_token_ids for record in calls.records] == [one.completion for one in server.log[1:]]
+    found = made(calls)
+    assert found.trainable, found.untrainable
+    ids = [one for row in found.rows for one, mask in zip(row.token_ids, row.loss_mask, strict=True) if mask]
+    assert ids == list(server.log[3].completion)
+
+
+async def test_conversations_at_the_same_time_do_not_mix(tmp_path: Path) -> None:
+    """Calls of helpers and of the main conversation, many at once: each is read back as it was generated."""
+    log = Log(tmp_path)
+    with tokens_served(lambda messages, chance: " the thing" * chance.randrange(1, 200)) as server:
+        gateway = Gateway()
+        client = gateway.client(ModelSpec(name="tiny", base_url=server.url, capture="auto"), log.emit,
+                                put=log.blobs.put)
+
+        async def talking(parent: str | None) -> None:
+            talk = [Message(role="user", content=f"{parent} " * 60)]
+            for _ in range(3):
+                answer = await client.call(ModelRequest(messages=tuple(talk), parent=parent))
+                talk += [Message(role="assistant", content=answer.content), Message(role="user", content="more")]
+
+        await asyncio.gather(*(talking(parent) for parent in (None, "t1", "t2", None, "t1")))
+        await gateway.close()
+    truth = {one.seed: one for one in server.log}
+    calls = log.calls()
+    assert len(calls.records) == 15
+    for record in calls.records:
+        one = truth[record.sampling["seed"]]
+        assert (record.prompt_token_ids, record.completion_token_ids) == (one.prompt, one.completion)
+    found = made(calls)
+    assert found.trainable, found.untrainable
+    assert {row.parent for row in found.rows} == {None, "t1", "t2"}
+    assert learnt(found, calls) == [one for record in calls.records for one in record.completion_token_ids or ()]

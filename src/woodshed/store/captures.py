@@ -17,6 +17,7 @@ from woodshed.store.tables import attempts, events
 
 Opened = Callable[[str], AbstractContextManager[sa.Connection]]
 _BEGINNING = '{"call":"m_____","capture_level":"'
+_INHERITED = '%,"inherited":true}'
 FLAWED = "flawed"
 
 
@@ -29,12 +30,13 @@ class Captures:
     def of(self, run_id: str, *, lasting: Collection[str] = ()) -> dict[str, dict[str, int]]:
         """Calls by level, and those that are flawed under ``flawed``, of each attempt that has any.
 
-        Those of its newest execution; of all of them where its agent is ``lasting``: each goes on with the one before.
+        Its own, of its newest execution; of all where its agent is ``lasting``, as each goes on with the one before.
         """
         kinds = {level.value: f'{_BEGINNING}{level.value}"%' for level in WORST}
         kinds[FLAWED] = f'{_BEGINNING}text","flaws":[%'
         counts = [sa.func.sum(sa.case((events.c.data.like(like), 1), else_=0)) for like in kinds.values()]
-        counting = sa.or_(events.c.execution == attempts.c.executions, attempts.c.agent.in_(lasting))
+        counting = sa.and_(sa.or_(events.c.execution == attempts.c.executions, attempts.c.agent.in_(lasting)),
+                           events.c.data.not_like(_INHERITED))
         query = (
             sa.select(attempts.c.id, *counts).join(events, events.c.attempt == attempts.c.id)
             .where(attempts.c.run == run_id, events.c.kind == EventKind.MODEL_RESULT.value, counting)
