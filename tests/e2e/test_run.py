@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 
 from kit import EXAMPLES, agent_row, leftovers, run_json, woodshed
-from woodshed.services.runs import seed_of
+from woodshed.model import Run
+from woodshed.model.event import now
+from woodshed.services.agents import build
+from woodshed.services.runs import plan, planned, seed_of
 
 FIRST_STEPS = EXAMPLES / "first-steps"
 
@@ -88,10 +91,15 @@ def test_runs_are_listed_and_the_last_one_has_a_name(home: Path, finished: dict[
 
 
 def test_the_same_seed_gives_the_same_seeds_to_attempts() -> None:
-    """An attempt's seed depends on the run's seed, task, agent and index alone."""
-    assert seed_of(1, "t", "a", 0) == seed_of(1, "t", "a", 0)
-    questions = [(1, "t", "a", 0), (2, "t", "a", 0), (1, "u", "a", 0), (1, "t", "b", 0), (1, "t", "a", 1)]
-    assert len({seed_of(*question) for question in questions}) == 5
+    """An attempt's seed depends on the run's seed, task and index alone: agents that are compared share it."""
+    assert seed_of(1, "t", 0) == seed_of(1, "t", 0)
+    assert len({seed_of(*question) for question in [(1, "t", 0), (2, "t", 0), (1, "u", 0), (1, "t", 1)]}) == 4
+    spec, tasks = plan([EXAMPLES / "first-steps"], build(["oracle", "nop"], None), attempts=2, concurrency=1, seed=7,
+                       engine="native")
+    attempts = planned(Run(id="r", spec=spec, created_at=now()), tasks)
+    of = {(one.agent, one.task, one.index): one.seed for one in attempts}
+    assert all(of["oracle", task.id, index] == of["nop", task.id, index] for task in tasks for index in (0, 1))
+    assert len(set(of.values())) == 2 * len(tasks)
 
 
 def test_an_exported_attempt_is_an_atif_trajectory(home: Path, finished: dict[str, object], tmp_path: Path) -> None:

@@ -115,7 +115,8 @@ async def test_nothing_of_their_calls_is_the_agents(tmp_path: Path) -> None:
 
 async def test_the_same_endpoint_makes_the_same_attempt(tmp_path: Path) -> None:
     """With scripted models an attempt is the same twice, whatever is said in it."""
-    answers, says = [bash("true"), said("What now?"), bash("echo x"), DONE, DONE], [said("Go on."), said("Good. NOTHING")]
+    answers = [bash("true"), said("What now?"), bash("echo x"), DONE, DONE]
+    says = [said("Go on."), said("Good. NOTHING")]
     kept = []
     for number in (1, 2):
         done, _ = await played(tmp_path / str(number), *answers, says=list(says))

@@ -117,7 +117,8 @@ def run(
     """Attempt tasks and judge each attempt in a fresh sandbox. Exit 0 when the run finished, whatever the pass rate."""
     if resume is not None:
         _alone(tasks=tasks, agent=agent, model=model, person=person, policy=policy, rules=rules, retry=retry,
-               checkpoint=checkpoint, deadline=deadline, durability=durability is not Durability.COARSE, project=project)
+               checkpoint=checkpoint, deadline=deadline, durability=durability is not Durability.COARSE,
+               project=project)
     _for_workers(detach, resume, given=not (priority is None and key is None and not_before is None and not pool))
     project = projects.named(project)
     with opened() as home:
@@ -135,7 +136,8 @@ def run(
             seed=seed, engine=boxes.engine_of(bound, engine), verifier=verifier, strict=strict, quarantined=quarantined,
             rules=rulesets.load(rules) if rules else None, retry=declared.load_retry(retry) if retry else None,
             deadlines=declared.deadlines(deadline or (), run_deadline), tell=note,
-            person=agent_service.parse_model(person, sampling=Sampling(), key_variable=model_key) if person else None)
+            person=agent_service.parse_model(
+                person, sampling=Sampling(), key_variable=model_key) if person else None)
         if detach:
             _detach(shared.submit(home, spec, found, priority=priority or 0, key=key, slots=concurrency, pool=pool,
                                   not_before=not_before.astimezone(UTC) if not_before else None, project=project), json)

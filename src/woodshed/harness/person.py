@@ -1,4 +1,4 @@
-"""Person: the user of an attempt. Says what the task scripts, what somebody sends, and what a model says in their place.
+"""Person: the user of an attempt. Says what the task scripts, somebody sends, or a model says in their place.
 
 Each thing is said once, between two turns.
 """

@@ -11,8 +11,8 @@ from typing import Any, Literal, TypeVar
 from pydantic import Field
 
 from woodshed.model.feedback import Remark
-from woodshed.model.person import PersonSpec
 from woodshed.model.network import NetworkPolicy
+from woodshed.model.person import PersonSpec
 from woodshed.model.policy import Limits
 from woodshed.model.probe import Probe
 from woodshed.model.record import Record
@@ -185,6 +185,12 @@ class Task(Record):
     def judged_in(self) -> EnvironmentSpec:
         """The world in which the end state is judged."""
         return self.verifier.environment or self.environment
+
+    def judged_within(self, seconds: float | None) -> Task:
+        """This task, its verifier to be done after so many seconds; itself for None."""
+        if seconds is None:
+            return self
+        return self.model_copy(update={"verifier": self.verifier.model_copy(update={"within_s": seconds})})
 
     @property
     def step_name(self) -> str | None:

@@ -228,15 +228,19 @@ def planned(run: Run, tasks: Sequence[Task]) -> list[Attempt]:
             task=task.id,
             agent=agent.name,
             index=index,
-            seed=seed_of(run.spec.seed, task.id, agent.name, index),
+            seed=seed_of(run.spec.seed, task.id, index),
         )
         for number, (index, task, agent) in enumerate(order, start=1)
     ]
 
 
-def seed_of(seed: int, task: str, agent: str, index: int) -> int:
-    """A seed of 31 bits for one attempt: the same for the same question, whatever the order of execution."""
-    material = f"{seed}\0{task}\0{agent}\0{index}".encode()
+def seed_of(seed: int, task: str, index: int) -> int:
+    """A seed of 31 bits for one attempt: the same for the same question, whatever the order of execution.
+
+    It is the same for all agents: so the n-th attempts of two at a task, which are compared with each other, share
+    their luck where chance is shared at all (common random numbers), and the difference between them varies less.
+    """
+    material = f"{seed}\0{task}\0{index}".encode()
     return int.from_bytes(hashlib.sha256(material).digest()[:4], "big") & 0x7FFF_FFFF
 
 

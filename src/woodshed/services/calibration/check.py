@@ -189,7 +189,7 @@ class _Check:
         run = self.run
         return [
             Attempt(id=attempt_id(run.id, number), run=run.id, project=run.project, task=task.id, agent=agent,
-                    index=index, seed=runs.seed_of(run.spec.seed, task.id, agent, index))
+                    index=index, seed=runs.seed_of(run.spec.seed, task.id, index))
             for number, (task, agent, index) in enumerate(wanted, before + 1)
         ]
 
