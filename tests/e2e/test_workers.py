@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from itertools import pairwise
@@ -23,8 +24,8 @@ from pgserver import postgresql_server, postgresql_url  # noqa: F401  fixtures, 
 from scripted import Script, served
 from woodshed import plugins
 from woodshed.cli.worker import worker
-from woodshed.errors import Cause, StoreFault, UsageError
-from woodshed.interfaces import Harness
+from woodshed.errors import Cause, EnvironmentFault, StoreFault, UsageError
+from woodshed.interfaces import Acting, Harness
 from woodshed.model import (
     Agent,
     Assurance,
@@ -39,13 +40,13 @@ from woodshed.model import (
     Valid,
 )
 from woodshed.model.event import now
-from woodshed.model.retry import BreakerRule, RetryRules
+from woodshed.model.retry import BreakerRule, RetryRule, RetryRules
 from woodshed.services import runs, shared, working
 from woodshed.services.home import Home, opened
 from woodshed.services.settling import Worked
 from woodshed.services.working import Terms, work
 from woodshed.store import ExecutionState, Store
-from woodshed.store.queue import SubmissionState
+from woodshed.store.queue import Queue, SubmissionState
 
 TASK = EXAMPLES / "first-steps" / "write-file"
 
@@ -54,7 +55,8 @@ TASK = EXAMPLES / "first-steps" / "write-file"
 def home(new_home: Callable[[], Path], monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
     """A home of the test's own, where agents of a third party are known."""
     theirs: dict[str, Callable[[str | None], Harness]] = {
-        "sleeps": plugged.Sleeps, "breaks": plugged.Breaks, "limited": plugged.Limited}
+        "sleeps": plugged.Sleeps, "breaks": plugged.Breaks, "limited": plugged.Limited,
+        "stumbles": plugged.Stumbles}
     builtin = plugins.harness
 
     def harness(name: str) -> Harness:
@@ -276,6 +278,43 @@ async def test_a_store_that_fails_for_a_moment_loses_nothing(home: Home, monkeyp
     assert sum(attempt.executions for attempt in attempts) == 5
     assert all(attempt.outcome and isinstance(attempt.outcome.verdict, Valid) for attempt in attempts)
     assert home.store.run(run.id).state is RunState.FINISHED
+
+
+async def test_a_worker_may_take_again_what_it_just_gave_back(
+    home: Home, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Claimed anew before its last execution has quite ended, an attempt is executed once more, and no oftener."""
+    give_back, held, given_back, looks, begun = Queue.give_back, Queue.held, [0], [0], [0]
+
+    def slowly(self: Queue, attempt: str, executor: str, **how: Any) -> bool:
+        given = give_back(self, attempt, executor, **how)
+        given_back[0] += 1
+        while given_back[0] == 1 and attempt not in held(self, executor):
+            time.sleep(0.01)
+        return given
+
+    def looked(self: Queue, executor: str) -> list[str]:
+        looks[0] += 1
+        return held(self, executor)
+
+    async def stumble_once(self: plugged.Stumbles, acting: Acting) -> StopReason:
+        begun[0] += 1
+        if begun[0] == 1:
+            raise EnvironmentFault("stumbled")
+        before = looks[0]
+        while looks[0] < before + 2:  # noqa: ASYNC110 (until the worker has looked at what it has, and knows of this)
+            await asyncio.sleep(0.01)
+        return StopReason.FINISHED
+
+    monkeypatch.setattr(working, "_CHORES_S", 0.05)
+    monkeypatch.setattr(Queue, "give_back", slowly)
+    monkeypatch.setattr(Queue, "held", looked)
+    monkeypatch.setattr(plugged.Stumbles, "act", stumble_once)
+    run = shared_run(home, "stumbles", rules=RetryRules(retry=(RetryRule(max=1, backoff_s=0.0),), breaker=None))
+    ended = await worked(home)
+    assert (ended.done, ended.retried) == (1, 1)
+    assert [attempt.executions for attempt in home.store.attempts(run.id)] == [2]
+    assert "it is tried again" not in capsys.readouterr().out
 
 
 async def test_a_worker_may_be_drained_from_elsewhere(home: Home) -> None:

@@ -75,10 +75,13 @@ class Settling:
         try:
             if self._lane is Lane.QUARANTINE and await self._condemned(attempt):
                 return
+            again_s = None
             async with self._runtimes.of(attempt.run) as live:
                 log = await self._begun(attempt)
                 if log is not None:
-                    await self._settle(live, attempt, log, await self._executed(live, attempt, log))
+                    again_s = await self._settle(live, attempt, log, await self._executed(live, attempt, log))
+            if again_s is not None:  # last of all: from then on it is anybody's, ours too
+                await whole(partial(self._queue.give_back, attempt.id, self._executor, after_s=again_s))
         except Unopened as fault:
             await whole(self.pause, attempt.run, f"{platform.node()} cannot execute its attempts: {fault}")
             await whole(self._queue.give_back, attempt.id, self._executor)
@@ -109,8 +112,8 @@ class Settling:
                 self._queue.give_back(attempt.id, self._executor)
             raise
 
-    async def _settle(self, live: Live, attempt: Attempt, log: EventLog, outcome: Outcome) -> None:
-        """Count the outcome, or give the attempt back; see the module for the order."""
+    async def _settle(self, live: Live, attempt: Attempt, log: EventLog, outcome: Outcome) -> float | None:
+        """Count the outcome, or set it aside: then in so many seconds the attempt is to be tried again."""
         self._seen(outcome)
         await self._hold(live, attempt, outcome)
         wait_s = None
@@ -119,17 +122,17 @@ class Settling:
         if wait_s is not None:
             log.emit(EventKind.STATE, {"state": "to_be_retried", "in_s": round(wait_s, 3)})
             await whole(log.set_aside, outcome)
-            await whole(partial(self._queue.give_back, attempt.id, self._executor, after_s=wait_s))
             self._worked.retried += 1
-        else:
-            await self._count(attempt, log, outcome)
+        elif not await self._counted(log, outcome):
+            wait_s = 0.0
         await self._watch(live, outcome)
+        return wait_s
 
-    async def _count(self, attempt: Attempt, log: EventLog, outcome: Outcome) -> None:
-        if await whole(log.finish, outcome):
-            self._worked.add(outcome)
-        else:
-            await whole(self._queue.give_back, attempt.id, self._executor)
+    async def _counted(self, log: EventLog, outcome: Outcome) -> bool:
+        if not await whole(log.finish, outcome):
+            return False
+        self._worked.add(outcome)
+        return True
 
     async def _hold(self, live: Live, attempt: Attempt, outcome: Outcome) -> None:
         """An endpoint that asked for patience gets it: nothing that loads it begins anywhere until then."""
@@ -172,7 +175,8 @@ class Settling:
                                        "retryable": False})
             log.emit(EventKind.VERDICT, verdict.to_json())
             broke = Broken(cause=verdict.cause, stage=None)
-            await self._count(attempt, log, Outcome(verdict=verdict, stop=StopReason.ERROR, broke=broke))
+            if not await self._counted(log, Outcome(verdict=verdict, stop=StopReason.ERROR, broke=broke)):
+                await whole(self._queue.give_back, attempt.id, self._executor)
         return True
 
 

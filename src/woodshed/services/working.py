@@ -255,13 +255,19 @@ class _Worker:
             if attempt_id not in self.called_off:
                 await self.settling.attempt(attempt)
         finally:
-            for known in (self.running, self.claimed):
-                known.pop(attempt_id, None)
-            self.wake.set()
-            if attempt_id in self.called_off and not self.reaped:
-                self.queue.called_off(attempt_id, self.executor)
-            self.called_off.discard(attempt_id)
-            self.cut.discard(attempt_id)
+            self._forget(attempt, task)
+
+    def _forget(self, attempt: Attempt, task: asyncio.Task[Any]) -> None:
+        """The execution ended. What it gave back may be claimed here already, anew: that is kept."""
+        if self.running.get(attempt.id) is task:
+            del self.running[attempt.id]
+            self.cut.discard(attempt.id)
+        if self.claimed.get(attempt.id) is attempt:
+            del self.claimed[attempt.id]
+            if attempt.id in self.called_off and not self.reaped:
+                self.queue.called_off(attempt.id, self.executor)
+            self.called_off.discard(attempt.id)
+        self.wake.set()
 
     def _why(self, attempt_id: str) -> str:
         """Why the attempt was cut off."""
