@@ -40,7 +40,7 @@ class Talks:
         """Status and JSON of an answer; its text where it is none."""
         said = dict(headers or {}) if key is None else {"Authorization": f"Bearer {key}", **(headers or {})}
         sent = {"data": data} if data is not None else {"json": body} if body is not None else {}
-        async with self.session.request(method, self.url + path, headers=said, **sent) as answer:  # type: ignore[arg-type]
+        async with self.session.request(method, self.url + path, headers=said, **sent) as answer:
             text = await answer.text()
             return answer.status, json.loads(text) if "json" in answer.content_type else text
 

@@ -12,9 +12,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
+from kit import EXAMPLES
 from servekit import end
 from woodshed.errors import Conflict
-from woodshed.model import Agent, RunSpec, Task
+from woodshed.model import Agent, RunSpec
 from woodshed.model.delivery import OnStale
 from woodshed.model.event import now
 from woodshed.services import deliveries as service
@@ -23,6 +24,7 @@ from woodshed.services.home import Home
 from woodshed.store import Blobs, Store, new_run_id
 from woodshed.store.rollouts import Request
 from woodshed.store.tables import attempt_groups
+from woodshed.tasks.load import load_task
 
 
 def a_store() -> Iterator[Store]:
@@ -35,6 +37,7 @@ class Trainer(RuleBasedStateMachine):
     """A service with two consumers that die and are slow, and a policy that moves on, and sometimes back."""
 
     store: Store
+    tasks = [load_task(EXAMPLES / "first-steps" / name) for name in ("write-file", "fix-line")]
     count = 0
 
     @initialize()
@@ -55,9 +58,8 @@ class Trainer(RuleBasedStateMachine):
                           max_staleness=staleness, on_stale=OnStale.KEEP, created_at=now())
         too_old = staleness is not None and version < self.current - staleness
         spec = RunSpec(tasks=("/t",), agents=(Agent(name="oracle", harness="oracle"),), attempts=2)
-        tasks = [Task.model_construct(id=name, folder=Path("/t"), group="t") for name in ("a", "b")]
         try:
-            shared.submit(self.home, spec, tasks, request=request, project=self.project)
+            shared.submit(self.home, spec, self.tasks, request=request, project=self.project)
         except Conflict:
             assert too_old
             return
@@ -141,7 +143,7 @@ class Trainer(RuleBasedStateMachine):
         """What is whole and not stale is acknowledged, held, or there to be taken."""
         whole = sum(
             task not in one["open"].values() for one in self.requests.values() if not one["stale"]
-            for task in ("a", "b"))
+            for task in (task.id for task in self.tasks))
         counts = self.store.rollouts.census(self.project)
         gone = sum(not self.requests[name.rpartition(".")[0]]["stale"] for name in self.acked)
         held = sum(not self.requests[name.rpartition(".")[0]]["stale"] for name in self.held)

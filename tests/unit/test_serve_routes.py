@@ -220,7 +220,7 @@ async def test_a_delivered_group_has_its_token_rows(tmp_path: Path) -> None:
     with opened(tmp_path / "home") as home:
         stories = [("t", valid(1.0), lambda emit: Talk(emit, "Do it.").says("done")),
                    ("t", valid(0.0), lambda emit: Talk(emit, f"Use {secret}.").says("done"))]
-        run = filled(home, stories)  # type: ignore[arg-type]  # the stories' lambdas
+        run = filled(home, stories)
         from woodshed.services.deliveries import rolled
 
         [(good, _, prompt), (spoilt, _, masked)] = rolled(home, run, home.store.attempts(run.id))

@@ -1,9 +1,4 @@
-"""A client of the rollout service for a trainer's own process: synchronous, typed, with the standard library alone.
-
->>> client = Client("http://127.0.0.1:8700", key)                                         # doctest: +SKIP
->>> client.ask(Asked(tasks=["first-steps"], n=8, agent="loop", idempotency_key="step-1"))  # doctest: +SKIP
->>> for group in client.groups("trainer-0"): learn(group)                                 # doctest: +SKIP
-"""
+"""A client of the rollout service for a trainer's own process: synchronous, typed, with the standard library alone."""
 
 from __future__ import annotations
 
@@ -21,14 +16,11 @@ from woodshed.model import Record
 from woodshed.model.delivery import Asked, Delivered, Deliveries, Made, PolicyTold, RequestWhole, Settled
 
 R = TypeVar("R", bound=Record)
-_PATIENCE_S = 30.0  # what may be asked again is asked again for so long: a service that starts anew is soon back
 
 
 class _NoRedirects(HTTPRedirectHandler):
-    """The key goes nowhere else."""
-
     def redirect_request(self, *_args: Any, **_more: Any) -> None:
-        return None
+        return None  # the key goes nowhere else
 
 
 class Client:
@@ -37,7 +29,7 @@ class Client:
     A service that does not answer is asked again for ``patience_s``, where asking twice is the same as once.
     """
 
-    def __init__(self, url: str, key: str, *, timeout_s: float = 60.0, patience_s: float = _PATIENCE_S) -> None:
+    def __init__(self, url: str, key: str, *, timeout_s: float = 60.0, patience_s: float = 30.0) -> None:
         self._url, self._key, self._timeout_s, self._patience_s = url.rstrip("/"), key, timeout_s, patience_s
         self._opener = build_opener(ProxyHandler({}), _NoRedirects())
 
@@ -58,10 +50,8 @@ class Client:
         """This version of the policy is current."""
         return self._call(PolicyTold, "PUT", f"/v1/policies/{quote(endpoint)}", {"version": version, "back": back})
 
-    def take(
-        self, consumer: str, *, most: int = 1, wait_s: float = 30.0, lease_s: float = 600.0,
-        requests: Sequence[str] = (), again: bool = False,
-    ) -> Deliveries:  # fmt: skip
+    def take(self, consumer: str, *, most: int = 1, wait_s: float = 30.0, lease_s: float = 600.0,
+             requests: Sequence[str] = (), again: bool = False) -> Deliveries:
         """At most ``most`` whole groups, leased to ``consumer``; see the service's ``GET /v1/groups``."""
         said = [("consumer", consumer), ("most", most), ("wait_s", wait_s), ("lease_s", lease_s),
                 ("again", str(again).lower()), *(("request", one) for one in requests)]
@@ -70,13 +60,12 @@ class Client:
     def groups(self, consumer: str, *, lease_s: float = 600.0, requests: Sequence[str] = ()) -> Iterator[Delivered]:
         """Each group as it comes; asking for the next one acknowledges the one before. Ends when these requests are
 
-        over; without any named, never. What a consumer of this name had before it died comes first. Raises Conflict
-        where the lease had run out by then.
+        over; without any named, never. The name is this process's alone: what another of it had before it died comes,
+        too. Raises Conflict where the lease had run out by then.
         """
-        again = over = False
+        over = False
         while not over:
-            found = self.take(consumer, lease_s=lease_s, requests=requests, again=not again)
-            again = True
+            found = self.take(consumer, lease_s=lease_s, requests=requests, again=True)
             for group in found.groups:
                 yield group
                 self.ack([group.delivery])
@@ -84,23 +73,19 @@ class Client:
 
     def ack(self, deliveries: Sequence[str]) -> None:
         """These groups are consumed, together and for good. Raises Conflict where one is another's by now."""
-        if (lost := self._settle("ack", {"deliveries": list(deliveries)}).lost):
+        if (lost := self._call(Settled, "POST", "/v1/groups/ack", {"deliveries": list(deliveries)}).lost):
             raise Conflict(f"others have {', '.join(lost)} by now", remedy="Lease them for longer, or renew in time.")
 
     def renew(self, deliveries: Sequence[str], lease_s: float = 600.0) -> Settled:
         """Their leases run for ``lease_s`` from now on."""
-        return self._settle("renew", {"deliveries": list(deliveries), "lease_s": lease_s})
+        return self._call(Settled, "POST", "/v1/groups/renew", {"deliveries": list(deliveries), "lease_s": lease_s})
 
     def give_back(self, deliveries: Sequence[str]) -> Settled:
         """Whoever asks next gets them."""
-        return self._settle("give-back", {"deliveries": list(deliveries)})
+        return self._call(Settled, "POST", "/v1/groups/give-back", {"deliveries": list(deliveries)})
 
-    def _settle(self, how: str, body: dict[str, Any]) -> Settled:
-        return self._call(Settled, "POST", f"/v1/groups/{how}", body)
-
-    def _call(
-        self, kind: type[R], method: str, path: str, body: Any = None, *, again: bool = True, wait_s: float = 0.0
-    ) -> R:
+    def _call(self, kind: type[R], method: str, path: str, body: Any = None, *, again: bool = True,
+              wait_s: float = 0.0) -> R:
         until, pause_s = time.monotonic() + (self._patience_s if again else 0.0), 0.1
         while True:
             try:
