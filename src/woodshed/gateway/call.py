@@ -209,7 +209,7 @@ async def _captured(
     version: str | None,
 ) -> ModelResponse:
     """The answer with what the server told of its tokens, and what is wrong with that."""
-    answer, wrong = (json.loads(content), []) if response.finish_reason != "unparsed" else ({}, [])
+    answer, wrong = (wire.parsed(content), []) if response.finish_reason != "unparsed" else ({}, [])
     try:
         tokens = await capturing.read(answer, ask)
     except ModelFault as fault:

@@ -7,6 +7,7 @@ import logging
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import cast
 
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
@@ -76,7 +77,7 @@ class _Connection(asyncio.Protocol):
     def __init__(self, handler: RequestHandler, among: dict[object, _Connection], most: int | None) -> None:
         self.ended = asyncio.Event()
         self._handler, self._among, self._most = handler, among, most
-        self._transport: asyncio.BaseTransport | None = None
+        self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
         self._later = self._loop.call_later(IDLE_S, self.cut)
 
@@ -93,13 +94,11 @@ class _Connection(asyncio.Protocol):
     def cut(self) -> None:
         """End it now. Idempotent."""
         self._later.cancel()
-        if isinstance(self._transport, asyncio.Transport):
+        if self._transport is not None:
             self._transport.abort()
-        elif self._transport is not None:
-            self._transport.close()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's own is none by its class
         self._handler.connection_made(transport)
         if self._most is not None and len(self._among) >= self._most:
             self.cut()

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
-import json
 import secrets
 import time
 from collections.abc import Mapping
@@ -26,6 +25,7 @@ from woodshed.gateway.connections import Connections
 from woodshed.gateway.dialects import Asked, Denied, Dialect, Failure, Refused, Stamp, chat, fields, messages, responses
 from woodshed.gateway.estimate import estimate
 from woodshed.gateway.memory import Memory
+from woodshed.gateway.parsing import loads
 from woodshed.gateway.turns import GRACE_S, Turn, Turns
 from woodshed.interfaces import Gate, ModelClient, ModelRequest, ModelResponse
 from woodshed.model import StopReason
@@ -245,7 +245,7 @@ async def _body(request: web.BaseRequest) -> bytes:
 
 def _object(body: bytes) -> dict[str, Any]:
     try:
-        data = json.loads(body)
+        data = loads(body)
     except (ValueError, RecursionError):  # UnicodeDecodeError is one
         data = None
     if not isinstance(data, dict):

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from woodshed.errors import ModelGarbled
+from woodshed.gateway.parsing import loads
 from woodshed.interfaces import ModelRequest, ModelResponse, ToolSpec
 from woodshed.model import Message, ModelSpec, ToolCall, printable, written_call
 
@@ -77,7 +78,7 @@ def tool_json(tool: ToolSpec) -> dict[str, Any]:
 def parsed(payload: bytes) -> Any:
     """The JSON of an answer. Raises ModelGarbled."""
     try:
-        return json.loads(payload)
+        return loads(payload)
     except (ValueError, RecursionError) as error:
         raise ModelGarbled(f"the answer is not JSON ({type(error).__name__}): {excerpt(payload)}") from None
 

@@ -65,14 +65,14 @@ def flaws(
             continue
         if not ids:
             found.append(f"the {name} has no ids")
-        if any(one < 0 or one >= (vocabulary or HIGHEST + 1) for one in ids):
+        if ids and (min(ids) < 0 or max(ids) >= (vocabulary or HIGHEST + 1)):
             found.append(f"the {name} has ids outside the vocabulary")
         if count and count != len(ids):
             found.append(f"the {name} has {len(ids)} ids, and the server counted {count}")
     if tokens.logprobs is not None:
         if len(tokens.logprobs) != len(tokens.completion or ()):
             found.append(f"{len(tokens.logprobs)} logprobs for {len(tokens.completion or ())} ids")
-        if not all(math.isfinite(one) and one <= 0 for one in tokens.logprobs):
+        if tokens.logprobs and not (all(map(math.isfinite, tokens.logprobs)) and max(tokens.logprobs) <= 0):
             found.append("a logprob is no number of zero or less")
     return tuple(found)
 

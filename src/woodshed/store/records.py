@@ -344,13 +344,11 @@ class Store:
         Which ones were; of others nothing is added. Raises StoreFault; then nothing at all is.
         """
         with self._write("appending events") as connection:
-            counts = []
-            for (attempt, execution), facts in sorted(parts, key=lambda part: part[0]):  # locks in one order
-                newest = connection.execute(_NEWEST, {"this": attempt}).scalar() == execution
-                counts.append(((attempt, execution), newest))
-                if newest:
-                    _append(connection, facts)
-        return [dict(counts)[who] for who, _ in parts]
+            newest = {row[0]: row[1] for row in connection.execute(
+                _NEWEST_OF, {"these": [attempt for (attempt, _), _ in parts]})}
+            counts = [newest.get(attempt) == execution for (attempt, execution), _ in parts]
+            _append(connection, [fact for (_, facts), one in zip(parts, counts, strict=True) if one for fact in facts])
+        return counts
 
     def events(self, attempt_id: str, execution: int | None = None) -> list[Event]:
         """Events of an attempt in the order they happened; of one execution, or of all."""
@@ -435,6 +433,12 @@ _NEWEST = (
     sa.select(attempts.c.executions)
     .where(attempts.c.id == sa.bindparam("this", type_=sa.String))
     .with_for_update(read=True)  # a newer one begins before this, or after what is written with it
+)
+_NEWEST_OF = (
+    sa.select(attempts.c.id, attempts.c.executions)
+    .where(attempts.c.id.in_(sa.bindparam("these", type_=sa.String, expanding=True)))
+    .order_by(attempts.c.id)  # locks in one order
+    .with_for_update(read=True)
 )
 _OPEN = sa.insert(executions)
 _CLOSE = (

@@ -29,16 +29,19 @@ class Server:
 
 def ids(value: Any) -> tuple[int, ...] | None:
     """A list of whole numbers; None for anything else."""
-    if not isinstance(value, list) or not all(isinstance(one, int) and not isinstance(one, bool) for one in value):
+    if not isinstance(value, list) or not set(map(type, value)) <= {int}:  # JSON makes no kinds of these types
         return None
     return tuple(value)
 
 
 def numbers(values: Sequence[Any]) -> tuple[float, ...] | None:
     """All of them as floats; None where one is none."""
-    if not all(isinstance(one, int | float) and not isinstance(one, bool) for one in values):
+    if not set(map(type, values)) <= {int, float}:
         return None
-    return tuple(float(one) for one in values)
+    try:
+        return tuple(map(float, values))
+    except OverflowError:
+        return None
 
 
 def part(value: Any, *path: str | int) -> Any:
@@ -58,4 +61,7 @@ def logprobs(answer: Mapping[str, Any]) -> tuple[float, ...] | None:
     content = part(answer, "choices", 0, "logprobs", "content")
     if not isinstance(content, list) or not content:
         return None
-    return numbers([part(one, "logprob") for one in content])
+    try:
+        return numbers([one["logprob"] for one in content])
+    except (TypeError, KeyError):
+        return None
