@@ -24,9 +24,9 @@ class _NoRedirects(HTTPRedirectHandler):
 
 
 class Client:
-    """Talks to one service. Raises Missing (404), Conflict (409), UsageError (else 4xx), EnvironmentFault.
+    """Talks to one service. Raises Missing (404), Conflict (409), UsageError (else 4xx), EnvironmentFault where it does
 
-    A service that does not answer is asked again for ``patience_s``, where asking twice is the same as once.
+    not answer: but for ``patience_s`` it is asked again, where asking twice is the same as once.
     """
 
     def __init__(self, url: str, key: str, *, timeout_s: float = 60.0, patience_s: float = 30.0) -> None:
@@ -84,12 +84,11 @@ class Client:
         """Whoever asks next gets them."""
         return self._call(Settled, "POST", "/v1/groups/give-back", {"deliveries": list(deliveries)})
 
-    def _call(self, kind: type[R], method: str, path: str, body: Any = None, *, again: bool = True,
-              wait_s: float = 0.0) -> R:
+    def _call(self, of: type[R], method: str, path: str, body: Any = None, again: bool = True, wait_s: float = 0) -> R:
         until, pause_s = time.monotonic() + (self._patience_s if again else 0.0), 0.1
         while True:
             try:
-                return kind.model_validate_json(self._sent(method, path, body, self._timeout_s + wait_s))
+                return of.model_validate_json(self._sent(method, path, body, self._timeout_s + wait_s))
             except EnvironmentFault:
                 if time.monotonic() + pause_s > until:
                     raise
@@ -101,8 +100,7 @@ class Client:
         data = None if body is None else json.dumps(body).encode()
         request = Request(self._url + path, data, headers, method=method)  # noqa: S310 (the operator's own address)
         try:
-            with self._opener.open(request, timeout=timeout_s) as answer:
-                return bytes(answer.read())
+            return bytes(self._opener.open(request, timeout=timeout_s).read())  # which closes it
         except HTTPError as error:
             with error:
                 raise _fault(error.code, error.read(100_000)) from None
