@@ -12,7 +12,7 @@ from woodshed import settings
 from woodshed.cli import authoring, check, mine
 from woodshed.cli.output import Json, emit_json, err, number, out, plain, table
 from woodshed.cli.progress import bar
-from woodshed.services import importing, task_export
+from woodshed.services import curriculum, families, importing, task_export
 from woodshed.services.home import opened
 
 app = typer.Typer(no_args_is_help=True)
@@ -121,11 +121,36 @@ def export(
     out.print(f"{len(made)} tasks in {plain(str(to))}")
 
 
+@app.command("generate")
+def generate(
+    family: Annotated[str, typer.Argument(help="The family, e.g. first-commands.")],
+    out_folder: Out,
+    split: Annotated[str, typer.Option(help="train; heldout: other tasks of the same templates; unseen: of templates "
+                                            "that train never has.")] = "train",
+    count: Annotated[int, typer.Option(min=1, help="So many tasks, of all templates in turn.")] = 100,
+    seed: Annotated[int, typer.Option(min=0, help="The same seed makes the same tasks.")] = 0,
+    force: Force = False,
+    json: Json = False,
+) -> None:  # fmt: skip
+    """Tasks of a family, made from templates: no task of one split is in another, whatever the seeds."""
+    with bar() as progress:
+        made = families.generate(family, split, out_folder, count=count, seed=seed, force=force, progress=progress)
+    _report(made, out_folder, json)
+
+
 @app.command("list")
 def list_(
-    paths: Annotated[list[Path], typer.Argument(help="Task folders, or folders of them.")], json: Json = False
-) -> None:
+    paths: Annotated[list[Path], typer.Argument(help="Task folders, or folders of them.")],
+    by_informative: Annotated[bool, typer.Option("--by-informative", help="By how much a group of attempts is expected "
+                                                 "to teach, after what runs tell of each task.")] = False,
+    agent: Annotated[str | None, typer.Option(help="With --by-informative: only this agent's attempts count.")] = None,
+    size: Annotated[int, typer.Option(min=2, help="With --by-informative: attempts of a group.")] = 8,
+    json: Json = False,
+) -> None:  # fmt: skip
     """What lies in the folders: id, group, framework, expected tests, requirements, and what a check found out."""
+    if by_informative:
+        _by_informative(paths, agent, size, json)
+        return
     rows = importing.listing(paths)
     if json:
         emit_json({"tasks": rows})
@@ -140,6 +165,17 @@ def list_(
             for r in rows
         ),
     )  # fmt: skip
+
+
+def _by_informative(paths: list[Path], agent: str | None, size: int, json: bool) -> None:
+    with opened() as home:
+        rows = curriculum.listing(home, paths, agent=agent, size=size)
+    if json:
+        emit_json({"tasks": rows, "size": size})
+        return
+    table(("task", "standing", "#pass rate", "#groups", f"#mixed of {size}"), (
+        (r["task"], r["standing"] + (", dropped" if r["dropped"] else ""), number(r["pass_rate"], lambda v: f"{v:.2f}"),
+         str(r["groups"]), f"{r['informative']:.2f}") for r in rows))
 
 
 def _report(folders: list[Path], into: Path, json: bool) -> None:
