@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,11 +11,12 @@ from typing import Any
 
 import pytest
 
+from woodshed.harness.dialects.chats import CHATS
 from woodshed.harness.dialects.families import FAMILIES
 from woodshed.harness.dialects.hearing import hear
 from woodshed.harness.dialects.typed import Types
 from woodshed.interfaces import ToolSpec
-from woodshed.model import ToolCall
+from woodshed.model import Message, ToolCall
 
 pytestmark = pytest.mark.slow
 
@@ -35,9 +37,10 @@ environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True
 environment.filters["tojson"] = dumps
 environment.globals.update(raise_exception=fail, strftime_now=lambda form: "2026-01-01")
 made = []
-for template, tools, messages in json.load(sys.stdin):
+for template, tools, messages, *more in json.load(sys.stdin):
     text = environment.from_string(kept[template + ".jinja"].read_text())
-    made.append(text.render(bos_token="", eos_token="", tools=tools, messages=messages))
+    made.append(text.render(bos_token="", eos_token="", tools=tools, messages=messages,
+                            add_generation_prompt=bool(more)))
 json.dump(made, sys.stdout)
 """
 TOOL = ToolSpec("bash", "Runs.", {"type": "object", "properties": {
@@ -77,6 +80,35 @@ def conversation(calls: list[dict[str, Any]]) -> list[dict[str, Any]]:
             for number, arguments in enumerate(calls)]
     results = [{"role": "tool", "name": "bash", "content": "RESULT", "tool_call_id": call["id"]} for call in made]
     return [{"role": "user", "content": "THE TASK"}, {"role": "assistant", "content": "", "tool_calls": made}, *results]
+
+
+CHATS_BY_TEMPLATE = {
+    "qwen2_5": "hermes", "qwen3": "hermes", "qwen3_5_nothink": "qwen-coder", "glm4moe": "glm", "gemma4_v5": "gemma",
+    "lfm2_v2": "lfm2", "llama3_1": "llama-json", "deepseekv3": "deepseek-v3"}  # gpt-oss's tells the date of the day
+
+
+def test_whole_conversations_are_as_the_families_templates_write_them(environment: Path) -> None:
+    """All that stands before an answer, and all that follows it, is the same text as we send to raw completions."""
+    tools = [{"type": "function", "function": {"name": TOOL.name, "description": TOOL.description,
+                                               "parameters": TOOL.parameters}}]
+    asked = []
+    for template in CHATS_BY_TEMPLATE:
+        talk = [{"role": "system", "content": "SYS"}, *conversation([{"command": "ls"}])]
+        if template == "deepseekv3":
+            talk[2]["tool_calls"][0]["function"]["arguments"] = '{"command": "ls"}'
+        asked.append((template, tools, talk, True))
+    done = subprocess.run([environment, "-c", RENDER], capture_output=True, text=True, check=True,
+                          input=json.dumps(asked))
+    for (template, *_), text in zip(asked, json.loads(done.stdout), strict=True):
+        chat, family = CHATS[CHATS_BY_TEMPLATE[template]], FAMILIES[CHATS_BY_TEMPLATE[template]]
+        said = family.write("", [ToolCall(id="", name="bash", arguments={"command": "ls"})], Types([TOOL]))
+        begun = [Message(role="system", content="SYS"), Message(role="user", content="THE TASK")]
+        before = chat.prompt(begun, [TOOL])
+        whole = chat.prompt([*begun, Message(role="assistant", content=said), Message(role="tool", content="RESULT")],
+                            [TOOL])
+        assert text.startswith(before), template
+        rest = re.sub(r"<think>\s*(?:</think>\s*)?\Z", "", text)  # whether it thinks next is the template's to say
+        assert rest.endswith(whole.removeprefix(before + said)), template
 
 
 def test_what_the_families_templates_write_is_read(environment: Path) -> None:

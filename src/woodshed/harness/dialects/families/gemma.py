@@ -81,18 +81,33 @@ class Gemma:
 
 
 def _declared(tool: ToolSpec) -> dict[str, Any]:
-    return {"description": tool.description, "parameters": _schema(tool.parameters)}
+    parameters = {key: value for key, value in _schema(tool.parameters).items()
+                  if value or key not in ("properties", "required")}
+    return {"description": tool.description, "parameters": parameters}
 
 
-def _schema(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """As the template writes a schema: types in capitals."""
+_TOLD = frozenset({"description", "enum", "items", "nullable", "properties", "required", "type"})
+
+
+def _schema(schema: Mapping[str, Any], *, all_of_it: bool = False) -> dict[str, Any]:
+    """As the template writes a schema: keys and parameters in order, types in capitals, and what it knows of the rest.
+
+    Of an array's items it writes ``all_of_it``.
+    """
     made: dict[str, Any] = {}
     for key, value in sorted(schema.items()):
         if key == "properties" and isinstance(value, Mapping):
-            made[key] = {name: _schema(one) if isinstance(one, Mapping) else one for name, one in value.items()}
-        else:
-            made[key] = value.upper() if key == "type" and isinstance(value, str) else value
-    return made
+            made[key] = {name: _schema(one) if isinstance(one, Mapping) else one
+                         for name, one in sorted(value.items(), key=lambda pair: pair[0].lower())}
+        elif key == "items" and isinstance(value, Mapping):
+            made[key] = _schema(value, all_of_it=True)
+        elif key == "type":
+            made[key] = value.upper() if isinstance(value, str) else value
+        elif all_of_it or key in _TOLD:
+            made[key] = value
+    if made.get("type") == "OBJECT" and not all_of_it:
+        made.setdefault("properties", {})
+    return dict(sorted(made.items()))
 
 
 FUNCTIONGEMMA = Gemma(
