@@ -361,7 +361,8 @@ async def _close(sandbox: Sandbox, within: StageDeadlines, emit: Emit, progress:
 async def _verify(task: Task, changes: ChangeSet, parts: Parts, progress: _Progress) -> Verdict:
     within, sandboxes = parts.deadlines.of(task), Ledger(parts.engine)
     verdict = await progress.stages.run(
-        "verify", parts.verifier.verify(task, changes, parts.blobs, sandboxes.engine, parts.emit),
+        "verify", parts.verifier.verify(task.judged_within(within.hurry_s), changes, parts.blobs, sandboxes.engine,
+                                        parts.emit),
         owner=Cause.VERIFIER, doing="verifying", within_s=within.verify_s, ledger=sandboxes)
     if parts.grader is None:
         return verdict

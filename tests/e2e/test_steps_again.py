@@ -99,22 +99,23 @@ async def test_steps_are_spoken_to_and_come_out_again(home: Home, tmp_path: Path
     assert verdict(attempt).passed
 
 
-async def test_a_branch_goes_on_in_its_step(home: Home, tmp_path: Path) -> None:
+@pytest.mark.parametrize("durability", [
+    Durability.COARSE, pytest.param(Durability.FINE, marks=pytest.mark.slow)], ids=str)
+async def test_a_branch_goes_on_in_its_step(durability: Durability, home: Home, tmp_path: Path) -> None:
     """After the first turn of the second step: the first one's verdict is the parent's, and nothing of it is asked."""
     folder = a_task(tmp_path / "task").folder
     with serving(StepScript(0, str)) as model:
-        for agent in (looped(model), looped(model, durability=Durability.FINE, checkpoint=CheckpointRule(turns=1))):
-            run = await attempted(home, folder, agent)
-            [parent] = home.store.attempts(run.id)
-            before = model.asked_in.copy()
-            branch = await forked(home, parent, 4, say="Go on.")
-            assert model.asked_in - before == {("two", 1): 1, ("two", 2): 1, ("three", 0): 1, ("three", 1): 1}
-            assert verdict(branch) == verdict(parent)
-            assert changes_of(history(home, branch)) == changes_of(history(home, parent))
-            assert branch.outcome is not None
-            assert branch.outcome.usage.turns == 4
-            assert "Go on." in str(next(r for r in model.requests[::-1] if "Do step two" in str(r)))
-            assert "Go on." not in str(model.requests[-1])
+        run = await attempted(home, folder, looped(model, durability=durability, checkpoint=CheckpointRule(turns=1)))
+        [parent] = home.store.attempts(run.id)
+        before = model.asked_in.copy()
+        branch = await forked(home, parent, 4, say="Go on.")
+        assert model.asked_in - before == {("two", 1): 1, ("two", 2): 1, ("three", 0): 1, ("three", 1): 1}
+        assert verdict(branch) == verdict(parent)
+        assert changes_of(history(home, branch)) == changes_of(history(home, parent))
+        assert branch.outcome is not None
+        assert branch.outcome.usage.turns == 4
+        assert "Go on." in str(next(r for r in model.requests[::-1] if "Do step two" in str(r)))
+        assert "Go on." not in str(model.requests[-1])
     shown = report.trace(home, branch.id)
     agents = [step["inherited"] for step in shown["steps"] if step["source"] == "agent"]
     assert agents == [True] * 4 + [False] * 4
@@ -131,6 +132,7 @@ async def test_a_branch_goes_on_in_its_step(home: Home, tmp_path: Path) -> None:
     assert first.rewards["one/tool_budget"] == 0.5
 
 
+@pytest.mark.slow
 async def test_a_branch_at_the_end_of_a_step_begins_the_next(home: Home, tmp_path: Path) -> None:
     """Its setup runs, and whoever goes on is told the next step; in the middle of one, it is that step's reference."""
     folder = a_task(tmp_path / "task").folder

@@ -80,7 +80,8 @@ async def test_rules_hold_for_each_step_and_again_from_the_store(
     a_task(tmp_path / "task")
     made = await run(home, tmp_path / "task", rules=rules(RULES))
     given = verdicts(home, made)
-    ones = {f"{step}/{name}": 1.0 for step in STEPS for name in ("reward", "tests", "patch_size", "tool_budget", "check")}
+    names = ("reward", "tests", "patch_size", "tool_budget", "check")
+    ones = {f"{step}/{name}": 1.0 for step in STEPS for name in names}
     assert ones.items() <= given["oracle"].rewards.items()
     assert (given["oracle"].total, given["oracle"].passed, given["nop"].total) == (1.0, True, 0.0)
     assert given["nop"].rewards["one/tool_budget"] == 1.0
@@ -94,6 +95,7 @@ async def test_rules_hold_for_each_step_and_again_from_the_store(
     assert (told["verdicts"], told["left_out"]) == (2, [])
 
 
+@pytest.mark.slow
 async def test_a_run_without_rules_is_graded_step_by_step(
     home: Home, tmp_path: Path, rules: Callable[[str], Any]
 ) -> None:

@@ -165,8 +165,8 @@ async def test_a_verifier_that_hangs_by_itself_is_invalid(engine: NativeEngine, 
 async def test_changes_that_hang_the_tests_stay_valid_whatever_the_deadline(
     engine: NativeEngine, tmp_path: Path
 ) -> None:
-    """A deadline shorter than the tests' own timeout is lifted: a hung suite is the agent's 0, and no fault of ours."""
-    outcome = await Attempt(engine, tmp_path, timeout_s=1.0).run(Script("echo hang >> calc.py"), verify_s=0.2)
+    """A deadline in which not even the reference can be played gives way: a hung suite is the agent's 0."""
+    outcome = await Attempt(engine, tmp_path, timeout_s=1.0).run(Script("echo hang >> calc.py"), verify_s=0.002)
     assert isinstance(outcome.verdict, Valid), outcome.verdict
     assert outcome.verdict.total == 0.0
 
@@ -322,5 +322,7 @@ async def test_deadlines_follow_from_what_the_task_declares(tmp_path: Path) -> N
     built = Deadlines().of(task.model_copy(update={"environment": world}))
     assert built.prepare_s == 600.0 + 2 * 600.0 + 5 + 4 * 3
     assert Deadlines(prepare_s=3.0, capture_s=4.0, close_s=5.0).of(task).model_dump() | {"verify_s": 0, "grade_s": 0} \
-        == {"prepare_s": 3.0, "act_s": None, "capture_s": 4.0, "verify_s": 0, "grade_s": 0, "close_s": 5.0}
+        == {"prepare_s": 3.0, "act_s": None, "capture_s": 4.0, "verify_s": 0, "grade_s": 0, "close_s": 5.0,
+            "hurry_s": None}
+    assert [Deadlines(verify_s=seconds).of(task).hurry_s for seconds in (5.0, 9000.0)] == [5.0, None]
     assert Limits().wall_s is None

@@ -68,6 +68,7 @@ async def test_a_step_that_was_judged_is_not_judged_again(engine: NativeEngine, 
         (0, "one"), (1, "two"), (2, "three")]
 
 
+@pytest.mark.slow
 async def test_a_step_that_was_captured_is_only_judged(engine: NativeEngine, tmp_path: Path) -> None:
     """Killed while the second step and the last one were judged, nothing is asked or done again; the last needs no
 
@@ -83,6 +84,7 @@ async def test_a_step_that_was_captured_is_only_judged(engine: NativeEngine, tmp
         assert sum(opened) == sandboxes
 
 
+@pytest.mark.slow
 async def test_steps_without_a_whole_checkpoint_are_done_again(engine: NativeEngine, tmp_path: Path) -> None:
     """Where no checkpoint of the steps before is whole, their calls are carried out again, and no model is asked."""
     one, then = await calm(engine, tmp_path, NEVER)
@@ -104,6 +106,7 @@ async def test_steps_without_a_whole_checkpoint_are_done_again(engine: NativeEng
     assert (live["state"], live["interrupted"]) == ("live", ["t0001c001"])
 
 
+@pytest.mark.slow
 async def test_what_a_lost_machine_lacks_is_not_held_against_the_agent(engine: NativeEngine, tmp_path: Path) -> None:
     """A step that needs /tmp begins undisturbed; after a restore it cannot, as the references show: no false zero.
 

@@ -24,7 +24,8 @@ class Deadlines(Record):
     """Seconds. None: as it follows from the task. ``run_s`` None: a run may take as long as it does.
 
     ``act_s`` ends the acting like any wall limit, and its work is verified. A ``verify_s`` shorter than what the task
-    itself grants its verifier is lifted to that: or changes that hang would make their own attempt invalid.
+    itself grants its verifier is kept by the verifier itself, which tells hanging changes from hanging tests; what
+    cuts it off from outside is lifted to that time, or changes that hang would make their own attempt invalid.
     """
 
     prepare_s: float | None = Field(default=None, gt=0)
@@ -46,6 +47,7 @@ class Deadlines(Record):
             capture_s=self.capture_s or _CAPTURE_S + collecting_s,
             verify_s=verify_s, grade_s=_GRADE_S + 2 * verify_s,
             close_s=self.close_s or _CLOSE_S,
+            hurry_s=self.verify_s if self.verify_s is not None and self.verify_s < verify_s else None,
         )
 
 
@@ -58,6 +60,8 @@ class StageDeadlines(Record):
     verify_s: float
     grade_s: float
     close_s: float
+    hurry_s: float | None = None
+    """In which a verifier is to be done by itself (``verify/hurry.py``), where that is less than ``verify_s``."""
 
 
 def least_verify_s(task: Task) -> float:

@@ -119,13 +119,13 @@ def plan(
 
 
 def _check_deadlines(deadlines: Deadlines, tasks: Sequence[Task], tell: Callable[[str], None]) -> None:
-    """Tell where a verifier is granted more than was asked for: its task's own timeouts come first."""
+    """Tell where a deadline ends tests that their task would let run on: who is at fault is then found out first."""
     asked_s = deadlines.verify_s
-    lifted = [task.id for task in tasks if asked_s is not None and least_verify_s(task) > asked_s]
-    if lifted:
-        names = ", ".join(lifted[:3]) + " …" * (len(lifted) > 3)
-        tell(f"the deadline verify={asked_s:g}s is lifted to the time that {len(lifted)} of the tasks give their "
-             f"verifier: tests that hang must stay the agent's failure ({names})")
+    short = [task.id for task in tasks if asked_s is not None and least_verify_s(task) > asked_s]
+    if short:
+        names = ", ".join(short[:3]) + " …" * (len(short) > 3)
+        tell(f"verify={asked_s:g}s is less than {len(short)} of the tasks give their verifier: their references are "
+             f"judged first, and tests end then, or after ten times what a reference took ({names})")
 
 
 def _check_policies(spec: RunSpec, tasks: Sequence[Task], tell: Callable[[str], None]) -> None:

@@ -20,8 +20,11 @@ async def control_run(case: Case) -> str | None:
     Otherwise what is wrong, for people. Raises what the engine raises.
     """
     changes = await reference_changes(case)
-    if isinstance(changes, str):
-        return changes
+    return changes if isinstance(changes, str) else await judged_reference(case, changes)
+
+
+async def judged_reference(case: Case, changes: ChangeSet) -> str | None:
+    """As :func:`control_run`, of ``changes`` that are the reference's."""
     work = await restorable(case, changes)
     ran = await asked(case, work.changes, await run(case, work.changes))
     case.record("control", ran, work)
@@ -51,7 +54,7 @@ async def reference_changes(case: Case) -> ChangeSet | str:
     Of one step it is what those of the steps before it change as well, in one sandbox, as an agent's changes are.
     """
     task = case.task
-    if task.whole is not None and (task.step or task.whole.steps[0].setup):
+    if task.whole is not None and _of_steps(task):
         return await _steps_changes(case, task.whole, task.step)
     if task.solution is None:
         return ChangeSet()
@@ -67,6 +70,11 @@ async def reference_changes(case: Case) -> ChangeSet | str:
         return await captured(task, sandbox, case.blobs)
     finally:
         await sandbox.close()
+
+
+def _of_steps(task: Task) -> bool:
+    """Whether more than the step's own reference has to do with its end."""
+    return task.whole is not None and (task.step > 0 or task.whole.steps[0].setup)
 
 
 async def _steps_changes(case: Case, task: Task, step: int) -> ChangeSet | str:

@@ -13,6 +13,7 @@ from woodshed.model import ChangeSet, Task, Valid
 from woodshed.verify.canary import framework_of
 from woodshed.verify.control import control_run
 from woodshed.verify.filter import Filtered
+from woodshed.verify.hurry import Hurry, Pace
 from woodshed.verify.judge import Demands, Ruling, judge, judge_poison
 from woodshed.verify.poison import make_poison
 from woodshed.verify.probes import asked
@@ -43,28 +44,39 @@ class FreshVerifier:
     def __init__(self, *, poison: bool = False, measure: bool = False) -> None:
         self._poison, self._measure = poison, measure
         self._controls: dict[tuple[str, int, str], _Control] = {}
+        self._paces: dict[tuple[str, int], Pace] = {}
 
     async def verify(self, task: Task, changes: ChangeSet, blobs: BlobSink, engine: SandboxEngine, emit: Emit) -> Valid:
         """The verdict on ``changes``. Raises VerifierFault where the control run fails as well; engine faults pass."""
-        case = Case(task, blobs, engine, emit, self._measure)
+        case, began = Case(task, blobs, engine, emit, self._measure), time.monotonic()
         if changes.over_limit is not None:
             return _over(task, changes.over_limit)
         work = await restorable(case, changes)
+        hurry = await self._hurry(case, task.verifier.within_s, began) if task.verifier.within_s is not None else None
         try:
-            ruling = await _judged(case, work)
+            ruling = await _judged(case, work, hurry)
         except EnvironmentFault as fault:
             if isinstance(fault, ImageFault | SandboxDied | Unsupported) or not changes.changes or _of_the_host(fault):
                 raise
-            ruling = await _again(case, work, fault)
+            ruling = await _again(hurry.case(case) if hurry is not None else case, work, fault)
         verdict = ruling.verdict
-        if ruling.suspicious and (broken := await self._control(case, verdict.image_digest)) is not None:
-            raise VerifierFault(f"{task.id}: {verdict.detail}; and without the agent: {broken}")
+        if ruling.suspicious and (broken := await self._control(case, verdict.image_digest, hurry)) is not None:
+            doubt = VerifierFault(f"{task.id}: {verdict.detail}; and without the agent: {broken}")
+            doubt.retryable = hurry is not None and not hurry.pace.settled
+            raise doubt
         if self._poison and verdict.passed and task.verifier.expected_tests:
-            return await _poisoned(case, work, verdict)
+            return await _poisoned(hurry.case(case) if hurry is not None else case, work, verdict)
         return verdict
 
-    async def _control(self, case: Case, digest: str) -> str | None:
+    async def _hurry(self, case: Case, within_s: float, began: float) -> Hurry:
+        pace = self._paces.setdefault((case.task.digest, case.task.step), Pace())
+        await pace.found(case, within_s)
+        return Hurry(within_s, began, pace)
+
+    async def _control(self, case: Case, digest: str, hurry: Hurry | None) -> str | None:
         """What is wrong with the verifier itself, None when it judges its own reference (or start) as it should."""
+        if hurry is not None and not hurry.pace.slow:
+            return hurry.pace.fault
         control = self._controls.setdefault((case.task.digest, case.task.step, digest), _Control())
         async with control.lock:
             if not control.settled:
@@ -74,8 +86,9 @@ class FreshVerifier:
         return control.fault
 
 
-async def _judged(case: Case, work: Filtered) -> Ruling:
-    ran = await asked(case, work.changes, await run(case, work.changes))
+async def _judged(case: Case, work: Filtered, hurry: Hurry | None = None) -> Ruling:
+    ran = await run(hurry.case(case) if hurry is not None else case, work.changes)
+    ran = await asked(hurry.case(case) if hurry is not None else case, work.changes, ran)
     ruling = judge(ran.facts, ran.demands, touched=work.flags, control=work.control, image_digest=ran.image_digest)
     case.record("verify", ran, work, ruling.verdict.flags)
     return ruling
