@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+import queue
+import sqlite3
+import tempfile
+import threading
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, closing, contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +21,7 @@ from kit import EXAMPLES
 from woodshed.api import serving
 from woodshed.model import Invalid, Outcome, StopReason, Valid
 from woodshed.model.retry import Broken
-from woodshed.services.home import Home
+from woodshed.services.home import Home, opened
 from woodshed.services.offer import Offer, made
 
 KEY = "a-key-of-the-tests-own"
@@ -54,16 +59,60 @@ class Talks:
 
 @asynccontextmanager
 async def talking(home: Home, offer: Offer | None = None, **bounds: Any) -> AsyncIterator[Talks]:
-    """A service without a worker, over this home."""
+    """A service without a worker, over this home. It ends at once, where uvicorn itself would take its time."""
     with serving.listening("127.0.0.1", 0) as listener:
         server = serving.answering(home, offer or an_offer(), KEY, serving.Bounds(**bounds))
-        running = asyncio.create_task(server.serve(sockets=[listener]))
+        server.config.load()
+        server.lifespan = server.config.lifespan_class(server.config)
+        await server.startup(sockets=[listener])
         try:
             async with aiohttp.ClientSession() as session:
                 yield Talks(serving.address(listener), session)
         finally:
-            server.should_exit = True
-            await running
+            for accepting in server.servers:
+                accepting.close()
+            for connection in list(server.server_state.connections):
+                connection.transport.close()
+            await asyncio.gather(*server.server_state.tasks, return_exceptions=True)
+
+
+@contextmanager
+def served_apart(home: Home, **bounds: Any) -> Iterator[str]:
+    """The URL of a service in a thread of its own, for tests that share one."""
+    told: queue.Queue[str] = queue.Queue()
+    over = threading.Event()
+
+    async def serve() -> None:
+        async with talking(home, **bounds) as talks:
+            told.put(talks.url)
+            await asyncio.to_thread(over.wait)
+
+    thread = threading.Thread(target=asyncio.run, args=(serve(),))
+    thread.start()
+    try:
+        yield told.get(timeout=600)
+    finally:
+        over.set()
+        thread.join()
+
+
+@cache
+def _blank() -> bytes:
+    """A database in which nothing is, made once: migrations take a while."""
+    with tempfile.TemporaryDirectory() as folder:
+        with opened(Path(folder)):
+            pass
+        with closing(sqlite3.connect(Path(folder) / "woodshed.db")) as connection:
+            return connection.serialize()
+
+
+@contextmanager
+def blank_home(folder: Path) -> Iterator[Home]:
+    """A home in which nothing ever ran."""
+    folder.mkdir(mode=0o700)
+    (folder / "woodshed.db").write_bytes(_blank())
+    with opened(folder) as home:
+        yield home
 
 
 def end(home: Home, attempts: Sequence[str], *rewards: float | None) -> None:

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from servekit import KEY, an_offer, end, talking
+from servekit import KEY, an_offer, blank_home, end, talking
 from woodshed.api.app import application
 from woodshed.model import AttemptState
 from woodshed.model.delivery import Asked, Delivered
-from woodshed.services.home import Home, opened
+from woodshed.services.home import Home
 
 PAGE = (Path(__file__).parents[2] / "docs" / "rollouts.md").read_text()
 SHELL = re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL)
@@ -32,7 +32,7 @@ async def test_the_examples_run(tmp_path: Path) -> None:
     """One after the other, in one shell, against a service."""
     if shutil.which("curl") is None:
         pytest.skip("curl is not installed")
-    with opened(tmp_path / "home") as home:
+    with blank_home(tmp_path / "home") as home:
         async with talking(home) as talks:
             working = asyncio.create_task(works(home))
             shell = await asyncio.create_subprocess_exec(
@@ -49,7 +49,7 @@ async def test_the_examples_run(tmp_path: Path) -> None:
 
 def test_every_route_and_field_is_told(tmp_path: Path) -> None:
     """Of the contract: each path stands on the page, and each field of a request and of a group."""
-    with opened(tmp_path / "home") as home:
+    with blank_home(tmp_path / "home") as home:
         contract = application(home, an_offer(), KEY)._app.openapi()  # type: ignore[attr-defined]  # behind the guard
     for path in contract["paths"]:
         shown = path.replace("{id}", "(?:ID|\\$id)").replace("{endpoint}", "\\w+")

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 import sqlalchemy as sa
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from kit import EXAMPLES
-from servekit import end
+from pgserver import postgresql_server, postgresql_url  # noqa: F401  fixtures, found by name
+from servekit import blank_home, end
 from woodshed.errors import Conflict
 from woodshed.model import Agent, RunSpec
 from woodshed.model.delivery import OnStale
@@ -25,12 +25,6 @@ from woodshed.store import Blobs, Store, new_run_id
 from woodshed.store.rollouts import Request
 from woodshed.store.tables import attempt_groups
 from woodshed.tasks.load import load_task
-
-
-def a_store() -> Iterator[Store]:
-    """One for all examples, each with a project of its own."""
-    with tempfile.TemporaryDirectory() as folder, Store(None, Path(folder)) as store:
-        yield store
 
 
 class Trainer(RuleBasedStateMachine):
@@ -151,8 +145,19 @@ class Trainer(RuleBasedStateMachine):
         assert counts.get("acked", 0) == len(self.acked)
 
 
-def test_deliveries_in_any_order() -> None:
+def held(store: Store, examples: int) -> None:
+    Trainer.store = store
+    run_state_machine_as_test(Trainer, settings=settings(max_examples=examples, stateful_step_count=20))
+
+
+def test_deliveries_in_any_order(tmp_path: Path) -> None:
     """The laws hold over requests, results, leases that run out, and a policy that moves."""
-    for store in a_store():
-        Trainer.store = store
-        run_state_machine_as_test(Trainer, settings=settings(max_examples=12, stateful_step_count=20))
+    with blank_home(tmp_path / "home") as home:
+        held(home.store, 10)
+
+
+@pytest.mark.slow
+def test_deliveries_in_any_order_on_a_server(tmp_path: Path, postgresql_url: str) -> None:  # noqa: F811  a fixture
+    """On PostgreSQL as well, and in many more orders."""
+    with Store(postgresql_url, tmp_path) as store:
+        held(store, 100)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,28 +14,36 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kit import EXAMPLES
-from servekit import KEY, Talks, talking
+from servekit import KEY, Talks, blank_home, end, served_apart, talking
 from woodshed.api import serving
 from woodshed.errors import UsageError
-from woodshed.services.home import Home, opened
+from woodshed.services.home import Home
 from woodshed.services.keys import service_key
 
 TYPED = {"Content-Type": "application/json"}
+START = f"POST /v1/rollouts HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {KEY}\r\n".encode()
 GOOD = {"tasks": "first-steps/write-file", "agent": "oracle"}
 
 
 @pytest.fixture(scope="module")
-def one_home(tmp_path_factory: pytest.TempPathFactory) -> Any:
+def one_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
     """One for all tests that leave nothing in it."""
-    with opened(tmp_path_factory.mktemp("hostile")) as home:
+    with blank_home(tmp_path_factory.mktemp("hostile") / "home") as home:
         yield home
 
 
+@pytest.fixture(scope="module")
+def one_service(one_home: Home) -> Iterator[str]:
+    """A service for all tests that need no other."""
+    with served_apart(one_home, connections=20) as url:
+        yield url
+
+
 @pytest.fixture
-async def talks(one_home: Home) -> AsyncIterator[Talks]:
-    """A service with little patience."""
-    async with talking(one_home, connections=20, head_s=0.3, body_s=0.5) as talks:
-        yield talks
+async def talks(one_service: str) -> AsyncIterator[Talks]:
+    """Who speaks to it."""
+    async with aiohttp.ClientSession() as session:
+        yield Talks(one_service, session)
 
 
 async def raw(talks: Talks, *parts: bytes) -> bytes:
@@ -103,11 +111,12 @@ JSON = st.recursive(st.none() | st.booleans() | st.integers() | st.floats(allow_
                         st.sampled_from(FIELDS), inner, max_size=4), max_leaves=8)
 
 
+@pytest.mark.slow  # many examples; the bodies above are its small sibling
 async def test_no_body_breaks_it(talks: Talks) -> None:
     """Whatever JSON comes on any route, the answer is a refusal, and never a fault of ours."""
     loop = asyncio.get_running_loop()
 
-    @settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+    @settings(max_examples=400, suppress_health_check=[HealthCheck.too_slow])
     @given(body=JSON, path=st.sampled_from(["/v1/rollouts", "/v1/groups/ack", "/v1/groups/renew",
                                             "/v1/policies/policy"]))
     def check(body: Any, path: str) -> None:
@@ -137,22 +146,27 @@ async def test_no_endpoint_but_what_is_offered(talks: Talks, endpoint: Any) -> N
     assert problem["field"].startswith("endpoint")
 
 
-async def test_a_body_has_a_size_and_a_time(talks: Talks) -> None:
-    """Too large by what it says or by what comes is refused, and so is one that comes too slowly."""
-    start = f"POST /v1/rollouts HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {KEY}\r\n".encode()
-    assert b" 413 " in await raw(talks, start, b"Content-Length: 1000001\r\n\r\n", b'{"tasks": "')
+async def test_a_body_has_a_size(talks: Talks) -> None:
+    """Too large by what it says or by what comes is refused, and its sender hears why."""
     chunks = b"10000\r\n" + b"a" * 65536 + b"\r\n"
-    assert b" 413 " in await raw(talks, start, b"Transfer-Encoding: chunked\r\n\r\n", *[chunks] * 20, b"0\r\n\r\n")
-    assert b" 408 " in await raw(talks, start, b"Content-Length: 10\r\n\r\n", b"{")
+    assert b" 413 " in await raw(talks, START, b"Content-Length: 1000001\r\n\r\n", b'{"tasks": "')
+    assert b" 413 " in await raw(talks, START, b"Transfer-Encoding: chunked\r\n\r\n", *[chunks] * 20, b"0\r\n\r\n")
     assert b" 401 " in await raw(talks, b"POST /v1/rollouts HTTP/1.1\r\nHost: x\r\nContent-Length: 999999999\r\n\r\n")
 
 
-async def test_who_says_nothing_is_left(talks: Talks) -> None:
-    """A connection without a request, or with half of one, is closed; so is one that is no HTTP."""
-    assert await raw(talks) == b""
-    assert await raw(talks, b"GET /health HTTP/1.1\r\nHost") == b""
-    assert b" 400 " in await raw(talks, b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n")
-    assert b" 400 " in await raw(talks, b"GET /health HTTP/1.1\r\nA: " + b"b" * 100_000 + b"\r\n\r\n")
+async def test_who_is_slow_or_says_nothing_is_left(one_home: Home) -> None:
+    """A connection without a request, with half of one, or with half a body, is closed."""
+    async with talking(one_home, head_s=0.2, body_s=0.2) as talks:
+        assert b" 408 " in await raw(talks, START, b"Content-Length: 10\r\n\r\n", b"{")
+        assert await raw(talks) == b""
+        assert await raw(talks, b"GET /health HTTP/1.1\r\nHost") == b""
+
+
+@pytest.mark.parametrize("said", [b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", b"GET\r\n\r\n",
+                                  b"GET /health HTTP/1.1\r\nA: " + b"b" * 100_000 + b"\r\n\r\n"])
+async def test_what_is_no_http_is_refused(talks: Talks, said: bytes) -> None:
+    """TLS, half a line, a head of a hundred kilobytes."""
+    assert b" 400 " in await raw(talks, said)
 
 
 async def test_many_connections_do_not_take_it_down(talks: Talks) -> None:
@@ -161,18 +175,16 @@ async def test_many_connections_do_not_take_it_down(talks: Talks) -> None:
     held = [await asyncio.open_connection(host, int(port)) for _ in range(40)]
     async with aiohttp.ClientSession() as session, session.get(talks.url + "/health") as answer:
         assert answer.status == 503
-    for reader, writer in held:
-        writer.write(b"GET /health HTTP/1.1\r\nHo")
-        await asyncio.wait_for(reader.read(), 60)
+    for _, writer in held:
         writer.close()
-    async with aiohttp.ClientSession() as session, session.get(talks.url + "/health") as answer:
-        assert answer.status == 200
+        await writer.wait_closed()
+    while (status := (await talks.call("GET", "/health"))[0]) == 503:  # noqa: ASYNC110 (only the service knows)
+        await asyncio.sleep(0.02)
+    assert status == 200
 
 
 async def test_who_leaves_while_it_waits_is_handed_nothing(talks: Talks, one_home: Home) -> None:
     """A group that completes after its poll was given up is free for the next one at once."""
-    from servekit import end
-
     made = await talks.ask(seed=77)
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(talks.call("GET", f"/v1/groups?consumer=a&wait_s=100&request={made['id']}"), 0.3)

@@ -12,7 +12,8 @@ import pytest
 import sqlalchemy as sa
 
 from exportkit import Talk, filled, valid
-from servekit import KEY, Talks, an_offer, end, talking
+from pgserver import postgresql_server, postgresql_url  # noqa: F401  fixtures, found by name
+from servekit import KEY, Talks, an_offer, blank_home, end, talking
 from woodshed.model.delivery import Asked, Delivered, Deliveries, RequestWhole
 from woodshed.services import rollouts
 from woodshed.services.home import Home, opened
@@ -20,10 +21,14 @@ from woodshed.store.tables import attempt_groups
 from woodshed.trainers.rollouts import baseline
 
 
-@pytest.fixture
-async def served(tmp_path: Path) -> AsyncIterator[tuple[Home, Talks]]:
-    """A home and its service, without a worker."""
-    with opened(tmp_path / "home") as home:
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
+async def served(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[tuple[Home, Talks]]:
+    """A home on either database and its service, without a worker."""
+    if request.param == "postgresql":
+        monkeypatch.setenv("WOODSHED_DATABASE_URL", request.getfixturevalue("postgresql_url"))
+    with (opened(tmp_path / "home") if request.param == "postgresql" else blank_home(tmp_path / "home")) as home:
         async with talking(home) as talks:
             yield home, talks
 
@@ -217,7 +222,7 @@ async def test_a_stream_tells_every_change(served: tuple[Home, Talks]) -> None:
 async def test_a_delivered_group_has_its_token_rows(tmp_path: Path) -> None:
     """Ids, mask, logprobs and the conversation it began with; secrets are masked, and spoil the ids beside them."""
     secret = "ghp_" + "a1B2" * 10
-    with opened(tmp_path / "home") as home:
+    with blank_home(tmp_path / "home") as home:
         stories = [("t", valid(1.0), lambda emit: Talk(emit, "Do it.").says("done")),
                    ("t", valid(0.0), lambda emit: Talk(emit, f"Use {secret}.").says("done"))]
         run = filled(home, stories)

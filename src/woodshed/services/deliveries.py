@@ -111,10 +111,15 @@ def _told(
             lease_s=lease_s, policy_version=request.version, behind=behind(request, current), size=len(members),
             valid=base.valid, baseline=base.mean, deviation=base.deviation,
             capture_level=_worst([rollout for rollout, _, _ in members]),
-            rollouts=tuple(
-                Member(**rollout.model_dump(), advantage=base.advantage(rollout.reward), stage=stage, prompt=prompt)
-                for rollout, stage, prompt in members)))
+            rollouts=tuple(member(rollout, stage, prompt, base.advantage(rollout.reward))
+                           for rollout, stage, prompt in members)))
     return tuple(found)
+
+
+def member(rollout: Rollout, stage: str | None, prompt: tuple[Chat, ...], advantage: float | None = None) -> Member:
+    """The rollout as a member of its group; its rows, which may be long, are not looked through again."""
+    fields = {name: getattr(rollout, name) for name in Rollout.model_fields}
+    return Member.model_construct(**fields, advantage=advantage, stage=stage, prompt=prompt)
 
 
 def rolled(home: Home, run: Run, attempts: Sequence[Attempt]) -> list[tuple[Rollout, str | None, tuple[Chat, ...]]]:

@@ -7,9 +7,8 @@ from collections.abc import AsyncGenerator
 from typing import Any
 
 from woodshed.model import RunState
-from woodshed.model.delivery import Member
 from woodshed.services import rollouts
-from woodshed.services.deliveries import rolled
+from woodshed.services.deliveries import member, rolled
 from woodshed.services.home import Home
 
 _LOOKS_S = (0.1, 1.0)  # how soon it is looked again: after a change, and where nothing changes
@@ -51,5 +50,5 @@ def _changed(home: Home, run_id: str, seen: dict[str, tuple[str, int]], records:
         found.append(("attempt", told.to_json()))
         if records and run is not None and attempt.outcome is not None:
             [(rollout, stage, prompt)] = rolled(home, run, [attempt])
-            found.append(("rollout", Member(**rollout.model_dump(), stage=stage, prompt=prompt).to_json()))
+            found.append(("rollout", member(rollout, stage, prompt).to_json()))
     return found
