@@ -23,7 +23,7 @@ _REMEDY = {
     400: "The server refuses this request: check the model's name, its sampling options, and that it supports tools.",
     401: "Check the key in the environment variable {key}.",
     403: "The key in the environment variable {key} may not use this model.",
-    404: "Check base_url (it ends before /chat/completions, or in /responses) and the model's name.",
+    404: "Check base_url (it ends before /chat/completions; or in /responses, /completions) and the model's name.",
     413: "The request is too large for this server.",
     422: "The server refuses this request: check the model's name and its sampling options.",
 }

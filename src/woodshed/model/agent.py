@@ -41,7 +41,7 @@ class ModelSpec(Record):
     """
 
     name: str
-    base_url: str = Field(description="ends before /chat/completions, or in /responses: the shape")
+    base_url: str = Field(description="ends before /chat/completions; or in /responses, /completions: the shape")
     key_variable: str | None = None
     sampling: Sampling = Sampling()
     context_tokens: int | None = Field(default=None, gt=0)

