@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -34,7 +37,7 @@ from woodshed.model import (
 from woodshed.model.process import Dimension
 from woodshed.model.sent import MessageKind, SentMessage
 from woodshed.model.status import AttemptStatus, RunStatus
-from woodshed.services import runs, sending, shared
+from woodshed.services import replaying, runs, sending, shared
 from woodshed.services.ears import Ears
 from woodshed.services.home import Home, opened
 from woodshed.services.working import Terms, work
@@ -191,6 +194,34 @@ async def test_a_message_outlives_who_heard_it(home: Home, durability: Durabilit
     assert [one.execution for one in home.store.messages.of(attempt)] == [2]
     for body in script.requests:
         assert sum(str(message["content"]).count("Hear this.") for message in body["messages"]) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("durability", [COARSE, FINE])
+async def test_a_killed_worker_takes_no_message_along(home: Home, durability: Durability) -> None:
+    """SIGKILL after it was heard, and another message while nobody has the attempt: the next worker's agent has both,
+
+    once, and so has a replay of it.
+    """
+    script = Turnwise(3, lambda turn: "echo hello world >hello.txt", silent=frozenset({2}))
+    with serving(script):
+        run = shared.submit(home, *speaking(script, durability))
+        attempt = home.store.attempts(run.id)[0].id
+        sending.say(home, attempt, "Hear this.")
+        worker = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "woodshed", "worker", "--slots", "1", stderr=subprocess.DEVNULL,
+            env={**os.environ, "WOODSHED_HOME": str(home.path)})
+        await silent_at(script, 2)
+        assert stands(home, attempt).pid == worker.pid
+        worker.kill()
+        await worker.wait()
+        sending.say(home, run.id, "And this.", key="k")
+        await work(home, Terms(slots=1, until_empty=True), print)
+        last = script.requests[-1]["messages"]
+        assert [sum(str(one["content"]).count(said) for one in last) for said in ("Hear this.", "And this.")] == [1, 1]
+        assert [one.execution for one in home.store.messages.of(attempt)] == [2, 2]
+        told = await replaying.replay(home, run.id)
+        assert (told["verdicts"], told["same"]) == (1, 1)
 
 
 @pytest.mark.slow

@@ -25,6 +25,7 @@ from woodshed.store.text import dump_data, stamp
 
 Opened = Callable[[str], AbstractContextManager[sa.Connection]]
 
+_FEEDBACK = EventKind.FEEDBACK.value
 OPEN = sa.and_(attempts.c.id == messages.c.attempt, attempts.c.state != AttemptState.DONE.value,
                sa.or_(messages.c.execution.is_(None), messages.c.execution < attempts.c.executions))
 """A message, joined to its attempt, that the attempt has yet to hear."""
@@ -101,7 +102,7 @@ class Messages:
 def heard(connection: sa.Connection, facts: Iterable[Mapping[str, Any]]) -> None:
     """Mark the messages that these rows of events tell of."""
     for row in facts:
-        if row["kind"] == EventKind.FEEDBACK.value:
+        if row["kind"] == _FEEDBACK:
             number = json.loads(row["data"]).get("message")
             if isinstance(number, int):
                 _mark(connection, row["attempt"], number, row["execution"])
