@@ -80,12 +80,16 @@ class StepScript(Turnwise):
 
     script: Mapping[str, Sequence[str]] = field(default_factory=lambda: SCRIPT)
     asked_in: Counter[tuple[str, int]] = field(default_factory=Counter)
+    silent_in: frozenset[tuple[str, int]] = frozenset()
+    """The first request of these gets no answer."""
 
     def answer(self, body: dict[str, Any]) -> dict[str, Any]:
         """What the script says at this place of the step's conversation."""
         step, turn = _place(body["messages"])
         self.asked_in[step, turn] += 1
         self.requests.append(body)
+        if (step, turn) in self.silent_in and self.asked_in[step, turn] == 1:
+            self._over.wait()
         commands = self.script[step]
         return (said(f"{step} {turn}", ("bash", {"command": commands[turn]})) if turn < len(commands)
                 else said("", ("finish", {"summary": "all done"})))

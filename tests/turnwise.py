@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, TypeVar
 
 Command = Callable[[int], str]
 
@@ -53,8 +53,11 @@ class Turnwise:
         return f"turnwise@{self.url}"
 
 
+Served = TypeVar("Served", bound=Turnwise)
+
+
 @contextmanager
-def serving(script: Turnwise) -> Iterator[Turnwise]:
+def serving(script: Served) -> Iterator[Served]:
     """The server, at work in threads of this process."""
 
     class Handler(BaseHTTPRequestHandler):

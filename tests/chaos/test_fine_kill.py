@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+import stepped
 from kit import EXAMPLES, leftovers
 from pgserver import postgresql_server, postgresql_url  # noqa: F401  fixtures, found by name
 from turnwise import Turnwise, serving
@@ -47,12 +48,14 @@ def command(turn: int) -> str:
     return f"{said}; {other}; wc -l <log; find . | sort | sha256sum"
 
 
-def submitted(home: Home, script: Turnwise, rule: CheckpointRule, durability: Durability = Durability.FINE) -> str:
+def submitted(
+    home: Home, script: Turnwise, rule: CheckpointRule, durability: Durability = Durability.FINE, task: Path = TASK
+) -> str:
     """A run of one attempt, left to workers; its id."""
     model = ModelSpec(name="turnwise", base_url=script.url)
     agent = Agent(name="loop", harness="loop", model=model, durability=durability, checkpoint=rule,
                   limits=AgentLimits(turns=1000, tool_calls=1000, wall_s=3600))
-    spec, tasks = runs.plan([TASK], [agent], attempts=1, concurrency=1, seed=7, engine="native")
+    spec, tasks = runs.plan([task], [agent], attempts=1, concurrency=1, seed=7, engine="native")
     return shared.submit(home, spec, tasks).id
 
 
@@ -167,6 +170,35 @@ async def test_an_attempt_goes_on_after_two_kills(new_home: Callable[[], Path]) 
         assert [one.state for one in home.store.executions(attempt.id)] == [
             ExecutionState.LOST, ExecutionState.LOST, ExecutionState.DONE]
         the_same(home, run, calm, 12)
+    assert leftovers(path) == []
+
+
+@pytest.mark.slow
+async def test_an_attempt_goes_on_after_a_kill_in_each_step(new_home: Callable[[], Path], tmp_path: Path) -> None:
+    """Its worker is killed in each of three steps: every step is judged once, and it ends as one nobody disturbed."""
+    path, rule = new_home(), CheckpointRule(turns=1)
+    folder = stepped.a_task(tmp_path / "steps").folder
+    places = [("one", 1), ("two", 1), ("three", 0)]
+    with opened(path) as home, serving(stepped.StepScript(0, str, silent_in=frozenset(places))) as script:
+        script.silent_in = frozenset()
+        calm = submitted(home, script, rule, task=folder)
+        assert (await work(home, Terms(slots=1, until_empty=True), print)).passed == 1
+        whole, script.silent_in = script.asked_in.copy(), frozenset(places)
+        script.asked_in.clear()
+        run, workers = submitted(home, script, rule, task=folder), Workers([path])
+        for place in places:
+            workers.start()
+            await asyncio.to_thread(until, partial(script.asked_in.__getitem__, place))
+            workers.kill(next(iter(workers.live.values())).pid)
+        assert (await work(home, Terms(slots=1, until_empty=True), print)).passed == 1
+        assert script.asked_in == whole + Counter(places)
+        [one], [other] = home.store.attempts(run), home.store.attempts(calm)
+        assert one.outcome is not None
+        assert other.outcome is not None
+        assert (one.outcome.verdict, one.outcome.usage) == (other.outcome.verdict, other.outcome.usage)
+        assert steps(home, one.id) == steps(home, other.id)
+        judged = [event.data["step"] for event in home.store.events(one.id) if event.data.get("state") == "step_judged"]
+        assert (judged, one.executions) == (list(stepped.STEPS), 4)
     assert leftovers(path) == []
 
 

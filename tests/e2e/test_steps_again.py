@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -55,9 +56,9 @@ def ignore(tally: Tally) -> None:
     """Nobody looks."""
 
 
-def looped(script: StepScript, **how: object) -> Agent:
+def looped(script: StepScript, **how: Any) -> Agent:
     return Agent(name="loop", harness="loop", model=ModelSpec(name="stepwise", base_url=script.url),
-                 limits=AgentLimits(turns=20), **how)  # type: ignore[arg-type]  # a record checks them
+                 limits=AgentLimits(turns=20), **how)
 
 
 async def attempted(home: Home, task: Path, *agents: Agent) -> Run:
