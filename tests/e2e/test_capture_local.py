@@ -15,12 +15,23 @@ import pytest
 
 from capturekit import Truth, exported, held_against
 from kit import EXAMPLES, woodshed
+from localbox import LocalBox
+from scripted import a_task
+from tokenserver import reader
 from wiretap import Wiretap, tapped
 from woodshed import settings
+from woodshed.gateway.call import Patience
 from woodshed.gateway.capture.probe import probe
+from woodshed.gateway.client import Gateway
 from woodshed.gateway.local import KEY_VARIABLE, LocalServer, known
+from woodshed.harness.loop import Loop
+from woodshed.interfaces import Acting
+from woodshed.model import Agent, AgentLimits, Event, EventKind, ModelSpec, Sampling
+from woodshed.model.event import now
 from woodshed.model.rollout import CallRecord, CaptureLevel
 from woodshed.model.tokens import flaws
+from woodshed.store.blobs import Blobs
+from woodshed.trainers.records import calls_of
 from woodshed.trainers.stitch import stitch
 
 TASK = EXAMPLES / "first-steps" / "write-file"
@@ -80,6 +91,38 @@ async def test_a_real_model_is_captured_whole(
     assert [one["untrainable"] for one in rollouts if not one["trainable"]] == []
     assert held_against(of(tap), home, run, rollouts, VOCABULARY) > ATTEMPTS
     assert any(not one.delivered for one in tap.log)
+
+
+async def test_a_real_model_whose_history_is_made_smaller(tmp_path: Path) -> None:
+    """Our loop in a window that is soon full: the rewritten history forks rows, which hold what llama.cpp told."""
+    events: list[Event] = []
+
+    def emit(kind: EventKind, data: Mapping[str, Any]) -> None:
+        events.append(Event(attempt="x", execution=1, seq=len(events), kind=kind, at=now(), data=dict(data)))
+
+    server, blobs = LocalServer(str(weights_of("qwen2.5-coder-0.5b")), tmp_path), Blobs(tmp_path / "blobs")
+    async with server as address:
+        with tapped(address.removesuffix("/v1"), lost=0.2) as tap:
+            spec = ModelSpec(name="m", base_url=tap.url, key_variable=KEY_VARIABLE, capture="auto", context_tokens=2600,
+                             sampling=Sampling(max_tokens=48, temperature=0.0))
+            gateway = Gateway(patience=Patience(first_s=0.01))
+            agent = Agent(name="a", harness="loop", model=spec, limits=AgentLimits(turns=6), dialect="tools",
+                          tools=("bash",))
+            said = "Run `seq 1 300` with bash. Then `seq 2 301`, then `seq 3 302`, and so on, always one more."
+            await Loop().act(Acting(
+                task=a_task(tmp_path, instruction=said), agent=agent, sandbox=LocalBox(tmp_path / "box"), emit=emit,
+                model=gateway.client(spec, emit, put=blobs.put), seed=0, deadline_s=1800.0, blobs=blobs))
+            await gateway.close()
+    assert any(event.kind is EventKind.COMPACTION for event in events)
+    records = calls_of(events, reader(blobs), vocabulary=VOCABULARY).records
+    truth = of(tap)(range(len(tap.log)))
+    assert [(record.completion_token_ids, record.logprobs) for record in records] == [
+        (one.completion, one.logprobs) for one in truth]
+    assert [record.flaws for record in records] == [()] * len(truth)
+    stitched = stitch(records)
+    learnt = [one for row in stitched.rows for one, mask in zip(row.token_ids, row.loss_mask, strict=True) if mask]
+    assert sorted(learnt) == sorted(one for record in truth for one in record.completion)
+    assert len(stitched.rows) > 1
 
 
 async def test_a_real_server_gives_ids_that_stitch(tmp_path: Path) -> None:
