@@ -25,7 +25,7 @@ BOUNDARIES = {
     "group complete": "UPDATE attempt_groups SET place",
     "workflow ended": "UPDATE .*workflow_status SET status",
     "set aside": "UPDATE attempts SET state=[^,]* WHERE",
-    "given back": "UPDATE queued SET available_at",
+    "given back": "UPDATE queued SET delayed_at",
     "run closed": "UPDATE submissions SET state",
     "worker left": "DELETE FROM workers",
 }

@@ -17,7 +17,7 @@ from queuekit import claimed, silence, submit
 from woodshed.errors import UsageError
 from woodshed.model import AttemptState
 from woodshed.model.event import now
-from woodshed.store import ExecutionState, Store, attempt_id
+from woodshed.store import ExecutionState, Store, attempt_id, clock, queue
 from woodshed.store.queue import Beat, Lane, SubmissionState
 from woodshed.store.tables import workers
 
@@ -193,6 +193,24 @@ def test_a_retry_waits_for_its_time(shared: Store) -> None:
     assert claimed(shared, "two") == [second]
     time.sleep(0.35)
     assert claimed(shared, "two") == [first]
+
+
+def test_no_clock_that_is_set_moves_a_delay(shared: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A day forth or back is nothing to a retry's wait, and a machine started anew does not wait by its old time."""
+    submit(shared, 1)
+    [only], told, wall = claimed(shared, "one"), [1000.0], now()
+    monkeypatch.setattr(clock, "seconds", lambda connection: told[0])
+    for days in (1, -1):
+        monkeypatch.setattr(queue, "now", lambda days=days: wall + timedelta(days=days))
+        assert shared.queue.give_back(only, "one", after_s=60)
+        monkeypatch.setattr(queue, "now", lambda days=days: wall - timedelta(days=days))
+        told[0] += 59
+        assert (claimed(shared, "one"), shared.queue.depth().delayed) == ([], 1)
+        told[0] += 1
+        assert claimed(shared, "one") == [only]
+    assert shared.queue.give_back(only, "one", after_s=60)
+    told[0] = 20.0
+    assert claimed(shared, "one") == [only]
 
 
 def test_a_pool_takes_its_own_runs_alone(shared: Store) -> None:

@@ -65,7 +65,7 @@ def release(connection: sa.Connection, executor: str, *, deaths: int) -> list[st
     had = list(connection.execute(sa.select(queued.c.attempt).where(queued.c.worker == executor)).scalars())
     if had:
         connection.execute(sa.update(queued).where(queued.c.attempt.in_(had)).values(
-            worker=None, claimed_at=None, available_at=None, deaths=queued.c.deaths + deaths))
+            worker=None, claimed_at=None, delayed_at=None, delayed_until=None, deaths=queued.c.deaths + deaths))
         connection.execute(sa.update(executions).where(executions.c.attempt.in_(had), executions.c.state == "open")
                            .values(state="lost", finished_at=stamp(now())))
         connection.execute(sa.update(attempts).where(attempts.c.id.in_(had))

@@ -6,7 +6,8 @@ beating is reaped: its executions are lost, its attempts are free again, and the
 keeps whatever it may still say from counting. Claims are made one at a time (SQLite's write lock, an advisory lock on
 PostgreSQL), so that no bound is ever exceeded, however many workers claim together.
 
-Heartbeats are told by a clock that nobody sets (:mod:`woodshed.store.clock`). Delays are wall time.
+Heartbeats and delays are told by a clock that nobody sets (:mod:`woodshed.store.clock`); times that users name, by the
+wall's.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
@@ -215,9 +216,12 @@ class Queue:
             return [found[attempt] for attempt in taken]
 
     def _choose(self, connection: sa.Connection, wanted: int, lane: Lane, pool: str) -> list[str]:
-        there = {"lane": lane.value, "at": stamp(now()), "pool": pool}
+        there: dict[str, Any] = {"lane": lane.value, "at": stamp(now()), "pool": pool}
         open_runs = {row.run: row for row in connection.execute(_OPEN_RUNS, there)}
-        ready = {(row.run, row.endpoint): row.many for row in connection.execute(_READY, there)} if open_runs else {}
+        if not open_runs:
+            return []
+        there["clock"] = clock.seconds(connection)
+        ready = {(row.run, row.endpoint): row.many for row in connection.execute(_READY, there)}
         if not any(run in open_runs for run, _ in ready):
             return []
         at_work = limits.at_work(connection)
@@ -241,11 +245,11 @@ class Queue:
 
     def give_back(self, attempt_id: str, executor: str, *, after_s: float = 0.0) -> bool:
         """The attempt is free again, in ``after_s`` at the earliest. False where it is no longer this worker's."""
-        at = datetime.fromtimestamp(now().timestamp() + after_s, tz=now().tzinfo) if after_s > 0 else None
         with self._write("giving an attempt back") as connection:
+            at = clock.seconds(connection) if after_s > 0 else None
             return connection.execute(
                 sa.update(queued).where(queued.c.attempt == attempt_id, queued.c.worker == executor)
-                .values(worker=None, claimed_at=None, available_at=None if at is None else stamp(at))
+                .values(worker=None, claimed_at=None, delayed_at=at, delayed_until=None if at is None else at + after_s)
             ).rowcount == 1
 
     def called_off(self, attempt_id: str, executor: str) -> None:
@@ -383,12 +387,11 @@ class Queue:
 
     def suspected(self, pool: str = "") -> bool:
         """Whether an attempt of the pool that may begin now waits in quarantine, and none of any pool runs there."""
-        at = stamp(now())
         query = (sa.select(queued.c.worker, submissions.c.pool).join(submissions, submissions.c.run == queued.c.run)
                  .where(queued.c.lane == Lane.QUARANTINE.value, submissions.c.state == SubmissionState.OPEN.value)
-                 .where(sa.or_(queued.c.available_at.is_(None), queued.c.available_at <= at)))
+                 .where(_UNDELAYED))
         with self._read("reading the queue") as connection:
-            found = connection.execute(query).all()
+            found = connection.execute(query, {"clock": clock.seconds(connection)}).all()
         return any(row.pool == pool for row in found) and not any(row.worker for row in found)
 
     def pace(self, pool: str = "", over: int = 100) -> float | None:
@@ -407,14 +410,14 @@ class Queue:
         """What waits and runs of the runs that are open; of one pool, or of all."""
         at = stamp(now())
         waits = sa.and_(queued.c.worker.is_(None), queued.c.lane == Lane.MAIN.value)
-        later = sa.and_(waits, sa.or_(queued.c.available_at > at, submissions.c.not_before > at))
+        later = sa.and_(waits, sa.or_(sa.not_(_UNDELAYED), submissions.c.not_before > at))
         counts = [sa.func.coalesce(sa.func.sum(sa.case((what, 1), else_=0)), 0) for what in (
             later, waits, queued.c.worker.is_not(None), queued.c.lane == Lane.QUARANTINE.value)]
         query = (sa.select(*counts).select_from(queued.join(submissions, submissions.c.run == queued.c.run))
                  .where(submissions.c.state == SubmissionState.OPEN.value)
                  .where(sa.true() if pool is None else submissions.c.pool == pool))
         with self._read("reading the queue") as connection:
-            delayed, waiting, running, held = connection.execute(query).one()
+            delayed, waiting, running, held = connection.execute(query, {"clock": clock.seconds(connection)}).one()
         return Depth(ready=waiting - delayed, delayed=delayed, running=running, quarantined=held)
 
 
@@ -432,8 +435,10 @@ _OPEN_RUNS = (
     .where(submissions.c.pool == sa.bindparam("pool", type_=sa.String))
     .where(sa.or_(submissions.c.not_before.is_(None), submissions.c.not_before <= _AT))
 )
-_FREE = sa.and_(queued.c.worker.is_(None), queued.c.lane == _LANE,
-                sa.or_(queued.c.available_at.is_(None), queued.c.available_at <= _AT))
+_CLOCK = sa.bindparam("clock", type_=sa.Float)
+_UNDELAYED = sa.or_(queued.c.delayed_until.is_(None), queued.c.delayed_until <= _CLOCK,
+                    queued.c.delayed_at > _CLOCK + clock.SKEW_S)  # by the clock of an earlier boot
+_FREE = sa.and_(queued.c.worker.is_(None), queued.c.lane == _LANE, _UNDELAYED)
 _READY = (sa.select(queued.c.run, queued.c.endpoint, sa.func.count().label("many")).where(_FREE)
           .group_by(queued.c.run, queued.c.endpoint))
 _NEXT = (

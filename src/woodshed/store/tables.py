@@ -23,7 +23,7 @@ from sqlalchemy import (
     text,
 )
 
-HEAD = "0012"
+HEAD = "0013"
 """The migration that these tables agree with."""
 
 metadata = MetaData(
@@ -172,12 +172,13 @@ queued = Table(
     Column("endpoint", Text, nullable=False),
     Column("lane", String(16), nullable=False),
     Column("deaths", Integer, nullable=False),
-    Column("available_at", String(32)),
+    Column("delayed_at", Float(53)),
+    Column("delayed_until", Float(53)),
     Column("worker", String(64)),
     Column("claimed_at", String(32)),
     ForeignKeyConstraint(["attempt"], ["attempts.id"]),
     ForeignKeyConstraint(["run"], ["submissions.run"]),
-    Index("ix_queued_ready", "run", "endpoint", "worker", "lane", "number", "available_at"),
+    Index("ix_queued_ready", "run", "endpoint", "worker", "lane", "number", "delayed_until", "delayed_at"),
     Index("ix_queued_worker", "worker", sqlite_where=text("worker IS NOT NULL"),
           postgresql_where=text("worker IS NOT NULL")),
 )
