@@ -87,8 +87,10 @@ async def test_capture_that_an_endpoint_does_not_give_begins_nothing(home: Home)
 
 async def test_the_client_says_what_the_service_says(home: Home) -> None:
     """Problems are our errors, with field and remedy; a lost lease is a conflict; a dead service is no silence."""
-    async with talking(home) as talks:
+    async with talking(home, an_offer(patterns=["http://127.0.0.1:*"])) as talks:
         client = Client(talks.url, KEY, patience_s=0.2)
+        told = await asyncio.to_thread(client.announce, "http://127.0.0.1:8000/v1", "first")
+        assert (told.endpoint, told.version) == ("http://127.0.0.1:8000/v1", "first")
         with pytest.raises(Missing, match="no task"):
             await asyncio.to_thread(client.ask, Asked(tasks=["none"], agent="nop"))
         await asyncio.to_thread(client.announce, "policy", 3)

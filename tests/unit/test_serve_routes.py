@@ -14,7 +14,8 @@ import sqlalchemy as sa
 from exportkit import Talk, filled, valid
 from pgserver import postgresql_server, postgresql_url  # noqa: F401  fixtures, found by name
 from servekit import KEY, Talks, an_offer, blank_home, end, talking
-from woodshed.model.delivery import Asked, Delivered, Deliveries, RequestWhole
+from woodshed.api.bodies import plain
+from woodshed.model.delivery import Asked, Delivered, Deliveries, RequestWhole, Settled
 from woodshed.services import rollouts
 from woodshed.services.home import Home, opened
 from woodshed.store.tables import attempt_groups
@@ -289,6 +290,13 @@ async def test_metrics_count_what_is_there(served: tuple[Home, Talks]) -> None:
     assert "woodshed_oldest_ready_group_seconds" not in lines
     end(home, made["attempts"][3:], 1.0)
     assert "woodshed_oldest_ready_group_seconds 0" in (await talks.call("GET", "/metrics"))[1]
+
+
+def test_an_answer_may_hold_what_is_no_unicode() -> None:
+    """A name with a half surrogate pair is told, escaped; anything else is UTF-8."""
+    odd = Settled(done=("a\udc80b",), lost=("ü",))
+    assert json.loads(bytes(plain(odd).body)) == odd.to_json()
+    assert "ü".encode() in bytes(plain(Settled(done=(), lost=("ü",))).body)
 
 
 def test_the_offer_of_the_tests_is_what_a_command_makes() -> None:

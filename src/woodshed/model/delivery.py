@@ -6,7 +6,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any
 
-from pydantic import Field, StringConstraints, field_validator
+from pydantic import BeforeValidator, Field, StringConstraints
 
 from woodshed.errors import Cause
 from woodshed.model.agent import AgentLimits, Sampling
@@ -22,6 +22,10 @@ Key = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^
 Numbered = Annotated[int, Field(ge=0, le=2**53)]
 Version = Numbered | Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[\x21-\x7e]+$")]
 """Of a policy: a number that grows, or a name whose order is that in which names were announced."""
+
+
+_ONE_OR_MANY = BeforeValidator(lambda said: [said] if isinstance(said, str) else said,
+                               json_schema_input_type=Name | list[Name])
 
 
 class OnStale(StrEnum):
@@ -46,7 +50,7 @@ class Asked(Record):
     versions behind is never delivered. With ``capture`` its endpoint must tell token ids and logprobs.
     """
 
-    tasks: Annotated[list[Name], Field(min_length=1, max_length=10_000)]
+    tasks: Annotated[list[Name], Field(min_length=1, max_length=10_000), _ONE_OR_MANY]
     n: int = Field(default=1, ge=1, le=MOST_ATTEMPTS)
     agent: Name = "loop"
     endpoint: Name | Address | None = None
@@ -61,11 +65,6 @@ class Asked(Record):
     seed: int = Field(default=0, ge=0, le=2**53)
     priority: int = Field(default=0, ge=-1000, le=1000)
     idempotency_key: Key | None = None
-
-    @field_validator("tasks", mode="before")
-    @classmethod
-    def _one_or_many(cls, tasks: Any) -> Any:
-        return [tasks] if isinstance(tasks, str) else tasks
 
 
 class Count(Record):

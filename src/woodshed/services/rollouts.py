@@ -79,8 +79,11 @@ def _policy(home: Home, offer: Offer, asked: Asked) -> tuple[str | None, int | s
 
 
 def _digest(asked: Asked) -> str:
-    """Of what was asked, but for the key: whatever stands at its default is the same as not said."""
-    said = asked.model_copy(update={"idempotency_key": None}).to_json()
+    """Of what was asked, but for the key: whatever stands at its default is the same as not said.
+
+    So a version that has more to ask for still knows what an older one was asked.
+    """
+    said = asked.model_dump(mode="json", exclude_defaults=True, exclude={"idempotency_key"})
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
 
