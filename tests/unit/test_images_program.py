@@ -109,6 +109,34 @@ def test_a_bad_declaration_is_a_usage_error(program: dict[str, list[str]], said:
     images.close()
 
 
+def bare(root: Path, *programs: str) -> Path:
+    """A root file system that has these programs, each of which is a shell."""
+    for program in ("bin/sh", *programs):
+        (root / program).parent.mkdir(parents=True, exist_ok=True)
+        (root / program).write_text("#!/bin/sh\n")
+        (root / program).chmod(0o755)
+    return root
+
+
+def test_an_agent_of_npm_stands_in_any_image_that_has_node(
+    shed_home: Path, npm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its layer lies over the image, which needs a node of its own, not this machine's; one of pip is refused."""
+    found = {"npm": str(npm.parent / "npm"), "node": "/home/x/node"}
+    monkeypatch.setattr("woodshed.sandbox.images.program.shutil.which", found.get)
+    images, root = Images(shed_home), bare(tmp_path / "root")
+    with pytest.raises(Unsupported, match="has none on its PATH"):
+        images.prepare(world(npm=["a@1.0"]).model_copy(update={"image": f"dir:{root}"}))
+    spec = world(npm=["a@1.0"]).model_copy(update={"image": f"dir:{bare(root, 'usr/bin/node')}"})
+    ready = images.prepare(spec)
+    [place] = [program.place for program in spec.programs]
+    [layer] = [lower for lower in ready.lowers if (lower / place.lstrip("/")).exists()]
+    assert root in ready.lowers[ready.lowers.index(layer) + 1:]
+    with pytest.raises(Unsupported, match="installed by pip"):
+        images.prepare(world(pip=["a==1.0"]).model_copy(update={"image": f"dir:{root}"}))
+    images.close()
+
+
 def test_what_this_machine_lacks_is_named(shed_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without node, with one that no sandbox sees, or with another image, it is Unsupported, and says what to do."""
     images, which = Images(shed_home), "woodshed.sandbox.images.program.shutil.which"
@@ -119,7 +147,7 @@ def test_what_this_machine_lacks_is_named(shed_home: Path, tmp_path: Path, monke
     with pytest.raises(Unsupported, match="below /usr"):
         images.prepare(world(npm=["a@1.0"]))
     with pytest.raises(Unsupported, match="programs with the image"):
-        images.prepare(world(npm=["a@1.0"]).model_copy(update={"image": f"dir:{tmp_path}"}))
+        images.prepare(world(npm=["a@1.0"]).model_copy(update={"image": f"dir:{bare(tmp_path / 'root')}"}))
     images.close()
 
 

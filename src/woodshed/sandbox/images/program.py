@@ -24,6 +24,7 @@ from woodshed.sandbox.images import pip, venv
 from woodshed.sandbox.images.layers import Layers
 from woodshed.sandbox.images.python import Interpreter
 from woodshed.sandbox.images.requirement import Pin, key, parse
+from woodshed.sandbox.images.view import View
 
 _FORMAT = "1"
 _PACKAGE = re.compile(r"(?:@[a-z0-9][\w.-]*/)?[a-z0-9][\w.-]*@[0-9][\w.+-]*", re.ASCII)
@@ -33,8 +34,24 @@ _UNREACHABLE = re.compile(r"ENOTFOUND|ECONNREFUSED|ETIMEDOUT|EAI_AGAIN|ECONNRESE
 _TAIL_CHARS = 800
 
 
-def layer(program: Program, layers: Layers, interpreter: Callable[[], Interpreter]) -> Path:
+def check(program: Program, image: str, view: View, search: str) -> None:
+    """Return where an image that is not ``host`` can run ``program``: by its own node, below its own PATH, ``search``.
+
+    Packages of npm are scripts, and the same everywhere; a Python's are made for its version and place, which an image
+    chooses itself. Raises Unsupported.
+    """
+    if program.pip:
+        raise Unsupported(f"programs with the image {image}: {program.name} is installed by pip, for the Python of "
+                          "'host'. Install it into the image, and give its command")
+    if not any(view.is_file(f"{folder}/node") for folder in search.split(":") if folder.startswith("/")):
+        raise Unsupported(f"programs with the image {image}: {program.name} needs node, and the image has none on its "
+                          f"PATH ({search}). Use one with Node.js, or 'host'")
+
+
+def layer(program: Program, layers: Layers, interpreter: Callable[[], Interpreter], *, host: bool = True) -> Path:
     """The layer that holds ``program`` at its place. Blocks while it is made; then a lookup.
+
+    Not of the image ``host``, a program of npm runs by the image's own node (see :func:`check`).
 
     Raises UsageError for a bad declaration, ImageFault where it cannot be installed, EnvironmentFault where an index
     cannot be reached, Unsupported where this machine has no npm, or none that a sandbox could run.
@@ -42,7 +59,7 @@ def layer(program: Program, layers: Layers, interpreter: Callable[[], Interprete
     if bool(program.pip) == bool(program.npm):
         raise UsageError("is installed by pip or by npm, by one of them", field=f"programs.{program.name}",
                          remedy="Give pip = [...] or npm = [...].")
-    return _of_pip(program, layers, interpreter()) if program.pip else _of_npm(program, layers)
+    return _of_pip(program, layers, interpreter()) if program.pip else _of_npm(program, layers, host=host)
 
 
 # -- pip ---------------------------------------------------------------------------------------------------------------
@@ -72,7 +89,7 @@ def _of_pip(program: Program, layers: Layers, python: Interpreter) -> Path:
 # -- npm ---------------------------------------------------------------------------------------------------------------
 
 
-def _of_npm(program: Program, layers: Layers) -> Path:
+def _of_npm(program: Program, layers: Layers, *, host: bool) -> Path:
     for package in program.npm:
         if not _PACKAGE.fullmatch(package):
             raise UsageError(f"{package!r} is no package with its version", field=f"programs.{program.name}.npm",
@@ -81,7 +98,7 @@ def _of_npm(program: Program, layers: Layers) -> Path:
     if node is None or npm is None:
         raise Unsupported(f"{program.name} needs node and npm on this machine: install Node.js (Debian: apt install "
                           "nodejs npm)")
-    if not Path(os.path.realpath(node)).is_relative_to("/usr"):
+    if host and not Path(os.path.realpath(node)).is_relative_to("/usr"):
         raise Unsupported(f"{program.name} needs a node below /usr, which a sandbox sees; {node} is not: install "
                           "Node.js for the system")
     asked = key("npm", _FORMAT, program.name, platform.machine(), *program.npm)

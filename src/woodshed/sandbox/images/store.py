@@ -84,10 +84,12 @@ class Images:
     def _prepare(self, spec: EnvironmentSpec) -> Rootfs:
         if spec.requirements and spec.image != "host":
             raise Unsupported(f"requirements with the image {spec.image}: install them into it, or use 'host'")
-        if spec.programs and spec.image != "host":
-            raise Unsupported(f"programs with the image {spec.image}: install them into it, or use 'host'")
         (lowers, binds, identity), missing, like = self._base(spec)
-        lowers = (*(program.layer(one, self.layers, self._interpreter) for one in spec.programs), *lowers)
+        if spec.image != "host":
+            for one in spec.programs:
+                program.check(one, spec.image, View(lowers), like.env.get("PATH", ""))
+        lowers = (*(program.layer(one, self.layers, self._interpreter, host=spec.image == "host")
+                    for one in spec.programs), *lowers)
         plan = missing | upload.plan_uploads(spec.uploads, lowers, binds)
         if plan:
             lowers = (self._layer(_like(plan, View(lowers))), *lowers)
