@@ -69,6 +69,7 @@ async def talking(home: Home, offer: Offer | None = None, **bounds: Any) -> Asyn
             async with aiohttp.ClientSession() as session:
                 yield Talks(serving.address(listener), session)
         finally:
+            server.end()
             for accepting in server.servers:
                 accepting.close()
             for connection in list(server.server_state.connections):

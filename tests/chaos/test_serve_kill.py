@@ -9,9 +9,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.request import ProxyHandler, Request, build_opener
 
 import pytest
 
@@ -125,8 +127,19 @@ def test_a_killed_service_goes_on(stage: Stage) -> None:
     stage.client.ack([again.delivery, group.delivery])
     assert stage.client.take("trainer", requests=[made.id, quick.id]) == Deliveries(groups=(), over=True)
     stage.counted_once(made)
-    ended(server)
+    with ThreadPoolExecutor() as threads:
+        waiting = threads.submit(stage.client.take, "trainer", wait_s=300.0)
+        stage.until(lambda: waited_for(stage))
+        ended(server)
+        assert waiting.result().groups == (), "who waits is told that nothing came, and no more"
     assert leftovers(stage.home.path) == []
+
+
+def waited_for(stage: Stage) -> bool:
+    """Whether somebody else is being answered while this asks."""
+    asking = Request(f"{stage.url}/metrics", headers={"Authorization": f"Bearer {KEY}"})
+    with build_opener(ProxyHandler({})).open(asking) as answer:
+        return "woodshed_http_requests_running 2" in answer.read().decode()
 
 
 @pytest.mark.slow

@@ -20,11 +20,11 @@ def application(home: Home, offer: Offer, key: str, *, body_s: float = BODY_S) -
     """The ASGI application over one home. Who has ``key`` may ask for whatever ``offer`` says."""
     app = FastAPI(title="Woodshed", version=__version__, description=_ABOUT, docs_url=None, redoc_url=None,
                   redirect_slashes=False)
-    seen = Requests()
+    seen, ending = Requests(), asyncio.Event()
     metrics = Metrics(home, seen, offer.project)
     problems.handled(app)
-    app.include_router(rollouts.routes(home, offer))
-    app.include_router(deliveries.routes(home, offer.project))
+    app.include_router(rollouts.routes(home, offer, ending))
+    app.include_router(deliveries.routes(home, offer.project, ending))
 
     @app.get("/health", tags=["service"])
     async def health() -> dict[str, str]:
@@ -38,4 +38,4 @@ def application(home: Home, offer: Offer, key: str, *, body_s: float = BODY_S) -
         return Response(await asyncio.to_thread(metrics.page), media_type=MEDIA)
 
     bodies.contracted(app)
-    return Guard(app, key, seen, body_s=body_s)
+    return Guard(app, key, seen, ending, body_s=body_s)

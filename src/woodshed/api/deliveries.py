@@ -17,8 +17,8 @@ MOST = 64
 Consumer = Annotated[str, Query(min_length=1, max_length=200, pattern=r"^[\x21-\x7e]+$")]
 
 
-def routes(home: Home, project: str) -> APIRouter:
-    """The routes over one home."""
+def routes(home: Home, project: str, ending: asyncio.Event) -> APIRouter:
+    """The routes over one home, until it is ``ending``."""
     router = APIRouter(prefix="/v1", tags=["deliveries"])
 
     @router.get("/groups", responses=gives(Deliveries, also=(404,)))
@@ -35,9 +35,13 @@ def routes(home: Home, project: str) -> APIRouter:
         ``request`` (repeatable) asks for those of these requests alone. ``again`` takes what this consumer was leased
         before and did not settle, for one that died and is back. ``over``: nothing more will come of these requests.
         """
+
+        async def gone() -> bool:
+            return ending.is_set() or await request.is_disconnected()
+
         found = await service.next_groups(
             home, consumer, most=most, lease_s=lease_s, wait_s=wait_s, requests=of, again=again,
-            gone=request.is_disconnected, project=project)
+            gone=gone, project=project)
         return await asyncio.to_thread(plain, found)
 
     @router.post("/groups/ack", openapi_extra=takes(Settle), responses=gives(Settled))

@@ -29,9 +29,15 @@ OPEN = frozenset({"/health"})
 
 
 class Guard:
-    """Lets a request in, or answers it with a problem. Counts what it let in, or not, in ``seen``."""
+    """Lets a request in, or answers it with a problem. Counts what it let in, or not, in ``seen``.
 
-    def __init__(self, app: ASGIApp, key: str, seen: Requests, *, body_s: float = BODY_S) -> None:
+    With ``ending`` set, whoever waits for something is answered that it has not come.
+    """
+
+    def __init__(
+        self, app: ASGIApp, key: str, seen: Requests, ending: asyncio.Event, *, body_s: float = BODY_S
+    ) -> None:
+        self.ending = ending
         self._app, self._seen, self._body_s = app, seen, body_s
         self._key = hashlib.sha256(key.encode()).digest()
 
@@ -44,7 +50,8 @@ class Guard:
         answer = _Answer(send)
         started = time.perf_counter()
         try:
-            await self._admit(scope, receive, answer)
+            with self._seen.running():
+                await self._admit(scope, receive, answer)
         except Refused as refused:
             await answer.problem(refused)
         finally:

@@ -22,8 +22,8 @@ ALIVE_S = 10.0
 """So often a stream that has nothing to tell says that it lives."""
 
 
-def routes(home: Home, offer: Offer) -> APIRouter:
-    """The routes over one home."""
+def routes(home: Home, offer: Offer, ending: asyncio.Event) -> APIRouter:
+    """The routes over one home, until it is ``ending``."""
     router = APIRouter(prefix="/v1", tags=["rollouts"])
 
     @router.post("/rollouts", status_code=201, openapi_extra=takes(Asked),
@@ -63,7 +63,7 @@ def routes(home: Home, offer: Offer) -> APIRouter:
         """
         await asyncio.to_thread(service.told, home, id, project=offer.project)
         events = following.follow(home, id, records=records, project=offer.project)
-        return StreamingResponse(_stream(request, events), media_type="text/event-stream",
+        return StreamingResponse(_stream(request, events, ending), media_type="text/event-stream",
                                  headers={"Cache-Control": "no-store"})
 
     @router.put("/policies/{endpoint:path}", openapi_extra=takes(Announced),
@@ -80,24 +80,29 @@ def routes(home: Home, offer: Offer) -> APIRouter:
     return router
 
 
-async def _stream(request: Request, events: AsyncGenerator[tuple[str, Any], None]) -> AsyncIterator[bytes]:
+async def _stream(
+    request: Request, events: AsyncGenerator[tuple[str, Any], None], ending: asyncio.Event
+) -> AsyncIterator[bytes]:
     """Each event as text; a comment where there was none for a while."""
-    coming: asyncio.Future[tuple[str, Any]] | None = None
+    coming: asyncio.Future[Any] | None = None
+    ended: asyncio.Future[Any] = asyncio.ensure_future(ending.wait())
     try:
-        while not await request.is_disconnected():
+        while not ended.done() and not await request.is_disconnected():
             coming = coming or asyncio.ensure_future(anext(events))
-            done, _ = await asyncio.wait([coming], timeout=ALIVE_S)
-            if not done:
+            await asyncio.wait({coming, ended}, timeout=ALIVE_S, return_when=asyncio.FIRST_COMPLETED)
+            if not coming.done():
                 yield b": waiting\n\n"
                 continue
             try:
                 name, data = coming.result()
             except StopAsyncIteration:
                 return
-            coming = None
+            finally:
+                coming = None
             yield f"event: {name}\ndata: {json.dumps(data, separators=(',', ':'))}\n\n".encode()
     finally:
-        if coming is not None:
-            coming.cancel()
-            await asyncio.gather(coming, return_exceptions=True)
+        left = [one for one in (coming, ended) if one is not None]
+        for one in left:
+            one.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
         await events.aclose()

@@ -72,7 +72,7 @@ async def serve(
     try:
         await asyncio.wait([serving, working_], return_when=asyncio.FIRST_COMPLETED)
     finally:
-        server.should_exit = True
+        server.end()
         for task in (working_, tending):
             task.cancel()
         await asyncio.gather(serving, working_, tending, return_exceptions=True)
@@ -81,15 +81,16 @@ async def serve(
         raise error
 
 
-def answering(home: Home, offer: Offer, key: str, bounds: Bounds = Bounds()) -> uvicorn.Server:
-    """A server of the application, for ``await server.serve(sockets=[…])``. It hears no signals."""
+def answering(home: Home, offer: Offer, key: str, bounds: Bounds = Bounds()) -> Server:
+    """A server of the application, for ``await server.serve(sockets=[…])``."""
     logging.getLogger("uvicorn").setLevel(logging.ERROR)  # what anyone sends is no news
+    app = application(home, offer, key, body_s=bounds.body_s)
     config = uvicorn.Config(
-        application(home, offer, key, body_s=bounds.body_s), ws="none", lifespan="off", log_config=None,
+        app, ws="none", lifespan="off", log_config=None,
         http=partial(_Patient, bounds.head_s),  # type: ignore[arg-type]  # called like a class, and nothing else
         access_log=False, limit_concurrency=bounds.connections, timeout_keep_alive=IDLE_S,
         timeout_graceful_shutdown=LEAVE_S, server_header=False, date_header=False)
-    return _Server(config)
+    return Server(config, app.ending)
 
 
 async def _work(home: Home, terms: working.Terms | None, stop: _Stop, tell: Tell) -> None:
@@ -137,8 +138,17 @@ class _Stop:
             self._loop.remove_signal_handler(signum)
 
 
-class _Server(uvicorn.Server):
-    """uvicorn's, but signals are ours to hear."""
+class Server(uvicorn.Server):
+    """uvicorn's, but signals are ours to hear, and whoever waits for something is answered before it ends."""
+
+    def __init__(self, config: uvicorn.Config, ending: asyncio.Event) -> None:
+        super().__init__(config)
+        self._ending = ending
+
+    def end(self) -> None:
+        """End soon."""
+        self._ending.set()
+        self.should_exit = True
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -9,6 +9,7 @@ import threading
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -53,7 +54,19 @@ class Requests:
     def __init__(self) -> None:
         self._counts: Counter[Labels] = Counter()
         self._seconds: dict[str, Histogram] = {}
+        self._running = 0
         self._lock = threading.Lock()
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """One is being answered, until this is left."""
+        with self._lock:
+            self._running += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._running -= 1
 
     def add(self, route: str, method: str, status: int, seconds: float) -> None:
         """One more answer. Methods that nobody knows are one."""
@@ -67,6 +80,8 @@ class Requests:
         with self._lock:
             yield from _family("woodshed_http_requests_total", "counter", "Answers, by route and status.",
                                dict(self._counts))
+            yield from _single("woodshed_http_requests_running", "Requests being answered, those that wait included.",
+                               self._running)
             yield from _head("woodshed_http_request_seconds", "histogram", "How long they took.")
             for route, histogram in sorted(self._seconds.items()):
                 yield from histogram.lines("woodshed_http_request_seconds", (("route", route),))
