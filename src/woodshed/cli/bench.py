@@ -152,12 +152,7 @@ def _sandbox_tables(figures: dict[str, Any]) -> None:
                   + (f"; {many['n']} fetching at once: {many['process_mb']:.0f} MiB in all, {many['grown_mb']:+.0f}"
                      if (many := network["many"]) else ""))
     out.print(f"left: {', '.join(map(plain, figures['left'])) or 'nothing'}")
-    marks = {True: "met", False: "missed", None: "not measured"}
-    table(("target", "#value", "#bound", ""), [
-        (row["name"], number(row["value"], lambda v: f"{v:.3f}"),
-         f"≤ {row['at_most']:g}" if "at_most" in row else f"≥ {row['at_least']:g}", marks[row["met"]])
-        for row in figures["targets"]
-    ])  # fmt: skip
+    _targets_table(figures["targets"])
 
 
 @app.command("queue")
@@ -233,3 +228,61 @@ def thousand(
         out.print(f"faults: {figures['faults']}; left: {', '.join(map(plain, figures['left'])) or 'nothing'}")
     if figures["left"] or figures["false_zeros"] or figures["accounted"] != figures["attempts"]:
         raise typer.Exit(1)
+
+
+@app.command("gateway")
+def gateway(
+    samples: Annotated[int, typer.Option(min=1, help="Requests one after another, in each round.")] = 100,
+    requests: Annotated[int, typer.Option(min=1, help="Requests under load, in each round.")] = 4000,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds; figures are their medians.")] = 5,
+    lanes: Annotated[int, typer.Option(min=1, help="Attempts that ask at once, under load.")] = 64,
+    streams: Annotated[int, typer.Option(min=0, help="Slow streams at once whose memory is weighed; 0: none.")] = 2000,
+    litellm: Annotated[
+        str | None, typer.Option(help="A Python that has LiteLLM's proxy, or 'install'. Left out: no ratio to it.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of the order of subjects in each round.")] = 0,
+    save: Annotated[Path | None, typer.Option(help="Also write the figures to this file.")] = None,
+    json: Json = False,
+) -> None:
+    """What the gateway adds to a model call, its row durable before the answer: beside a bare proxy and LiteLLM's.
+
+    Exits with 1 where an answer was given whose row is not in the store.
+    """
+    from woodshed.services.benching import gateway as gateways
+
+    size = gateways.Size(samples=samples, rounds=rounds, requests=requests, lanes=lanes, streams=streams)
+    figures = gateways.measure(size, python=litellm, seed=seed, told=note)
+    if save is not None:
+        measured.publish(figures, save)
+    if json:
+        emit_json(figures)
+    else:
+        _gateway_tables(figures)
+    if figures["durable"]["rows"] < figures["durable"]["answered"]:
+        raise typer.Exit(1)
+
+
+def _gateway_tables(figures: dict[str, Any]) -> None:
+    load = figures["under_load"]
+    table(("", "#p50 ms", "#p95 ms", "#requests/s, one core", "#CPU ms each"), [
+        (name, f"{row['p50']:.2f}", f"{row['p95']:.2f}",
+         *((f"{load[name]['requests_per_s']:.0f}", f"{load[name]['cpu_ms']:.2f}") if name in load else ("–", "–")))
+        for name, row in figures["latency_ms"].items()
+    ])  # fmt: skip
+    if figures["not_found"]:
+        out.print(f"LiteLLM: {plain(figures['not_found'])}")
+    durable = figures["durable"]
+    out.print(f"the gateway answered {durable['answered']} requests; rows in the store after it was killed: "
+              f"{durable['rows']}")
+    if streams := figures["streams"]:
+        out.print(f"{streams['n']} slow streams: {streams['process_mb']:.0f} MiB in all, {streams['grown_mb']:+.0f}")
+    _targets_table(figures["targets"])
+
+
+def _targets_table(targets: list[dict[str, Any]]) -> None:
+    marks = {True: "met", False: "missed", None: "not measured"}
+    table(("target", "#value", "#bound", ""), [
+        (row["name"], number(row["value"], lambda v: f"{v:.3f}"),
+         f"≤ {row['at_most']:g}" if "at_most" in row else f"≥ {row['at_least']:g}", marks[row["met"]])
+        for row in targets
+    ])  # fmt: skip
