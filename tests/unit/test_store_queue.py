@@ -213,6 +213,26 @@ def test_no_clock_that_is_set_moves_a_delay(shared: Store, monkeypatch: pytest.M
     assert claimed(shared, "one") == [only]
 
 
+def test_a_machine_started_anew_holds_nothing_by_its_old_time(shared: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty bucket and an endpoint's patience, told by the clock of an earlier boot, keep nothing from beginning."""
+    told = [5_000_000.0]
+    monkeypatch.setattr(clock, "seconds", lambda connection: told[0])
+    submit(shared, 3, endpoint="e")
+    shared.limits.set("endpoint:e", per_minute=1)
+    assert len(claimed(shared, "one")) == 1
+    shared.limits.hold("endpoint:e", 3600)
+    assert claimed(shared, "one") == []
+    told[0] = 100.0
+    assert [limit.held_s for limit in shared.limits.all()] == [None]
+    assert len(claimed(shared, "one")) == 1
+    assert claimed(shared, "one") == []  # the bucket is empty now, by this boot's clock
+    shared.limits.hold("endpoint:e", 90)
+    told[0] += 60.0
+    assert claimed(shared, "one") == []  # filled, and held
+    told[0] += 30.0
+    assert len(claimed(shared, "one")) == 1
+
+
 def test_a_pool_takes_its_own_runs_alone(shared: Store) -> None:
     """Workers of a pool take that pool's runs, workers of none those of none; depth and suspicion are told by pool."""
     shared.queue.enlist("gpu", host="here", pid=1, slots=8, pool="gpu")

@@ -2,7 +2,8 @@
 
 A scope is ``project:NAME`` or ``endpoint:URL``. A rate is a bucket of tokens that fills by the second and never holds
 more than one second's worth, or one. An endpoint that asked for patience is held: nothing of it begins until then. All
-of it is read and written where claims are made, one at a time.
+of it is read and written where claims are made, one at a time. Readings of the clock that are of an earlier boot of the
+machine hold nothing: the bucket is full, the patience over.
 """
 
 from __future__ import annotations
@@ -55,14 +56,13 @@ class Limits:
         """
         with self._write("holding a queue") as connection:
             alone(connection)
-            until = clock.seconds(connection) + seconds
-            there = connection.execute(sa.select(limits.c.held_until).where(limits.c.scope == scope)).one_or_none()
+            at = clock.seconds(connection)
+            held = {"held_at": at, "held_until": at + seconds}
+            there = connection.execute(sa.select(limits).where(limits.c.scope == scope)).one_or_none()
             if there is None:
-                connection.execute(sa.insert(limits), {"scope": scope, "tokens": 0.0, "filled": 0.0,
-                                                       "held_until": until})
-            else:
-                longer = max(until, there.held_until or until)
-                connection.execute(sa.update(limits).where(limits.c.scope == scope).values(held_until=longer))
+                connection.execute(sa.insert(limits), {"scope": scope, "tokens": 0.0, "filled": 0.0, **held})
+            elif _held_s(there, at) < seconds:
+                connection.execute(sa.update(limits).where(limits.c.scope == scope).values(held))
 
     def all(self) -> list[Limit]:
         """Every scope that is bounded or held now, by name."""
@@ -70,7 +70,7 @@ class Limits:
             rows = connection.execute(sa.select(limits).order_by(limits.c.scope)).all()
             busy, at = _busy(at_work(connection)), clock.seconds(connection)
         found = [Limit(scope=row.scope, slots=row.slots, per_minute=row.per_minute, busy=busy[row.scope],
-                       held_s=round(row.held_until - at, 1) if row.held_until and row.held_until > at else None)
+                       held_s=round(_held_s(row, at), 1) or None)
                  for row in rows]
         return [one for one in found if (one.slots, one.per_minute, one.held_s) != (None, None, None)]
 
@@ -95,7 +95,7 @@ def room(connection: sa.Connection, groups: Sequence[Waiting], running: Sequence
         bounds = [] if row.slots is None else [row.slots - busy[row.scope]]
         if row.per_minute is not None:
             bounds.append(int(_tokens(row, at)))
-        if row.held_until is not None and row.held_until > at:
+        if _held_s(row, at):
             bounds.append(0)
         if bounds:
             found[row.scope] = max(0, min(bounds))
@@ -138,5 +138,19 @@ _AT_WORK = (
 
 def _tokens(row: Any, at: float) -> float:
     """What a bucket holds now: it fills with the rate, and never beyond one second's worth, or one."""
-    rate = row.per_minute / 60.0
-    return float(min(max(1.0, rate), row.tokens + max(0.0, at - row.filled) * rate))
+    rate = float(row.per_minute) / 60.0
+    most = max(1.0, rate)
+    if _of_an_earlier_boot(row.filled, at):
+        return most
+    return float(min(most, row.tokens + max(0.0, at - row.filled) * rate))
+
+
+def _held_s(row: Any, at: float) -> float:
+    """For how many more seconds the scope is held."""
+    if row.held_at is None or row.held_until is None or _of_an_earlier_boot(row.held_at, at):
+        return 0.0
+    return max(0.0, float(row.held_until - at))
+
+
+def _of_an_earlier_boot(reading: float, at: float) -> bool:
+    return reading > at + clock.SKEW_S

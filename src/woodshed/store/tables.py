@@ -23,7 +23,7 @@ from sqlalchemy import (
     text,
 )
 
-HEAD = "0013"
+HEAD = "0014"
 """The migration that these tables agree with."""
 
 metadata = MetaData(
@@ -206,6 +206,7 @@ limits = Table(
     Column("per_minute", Float(53)),
     Column("tokens", Float(53), nullable=False),
     Column("filled", Float(53), nullable=False),
+    Column("held_at", Float(53)),
     Column("held_until", Float(53)),
 )
 
