@@ -153,7 +153,7 @@ def held(store: Store, examples: int) -> None:
 def test_deliveries_in_any_order(tmp_path: Path) -> None:
     """The laws hold over requests, results, leases that run out, and a policy that moves."""
     with blank_home(tmp_path / "home") as home:
-        held(home.store, 10)
+        held(home.store, 6)
 
 
 @pytest.mark.slow
