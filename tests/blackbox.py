@@ -50,6 +50,28 @@ while True:
                          "content": f"exit code: {done.returncode}\\n{done.stdout}{done.stderr}"})
 '''
 
+ANTHROPIC = '''\
+import json, os, subprocess, sys, urllib.request
+
+messages = [{"role": "user", "content": open(sys.argv[1]).read()}]
+tool = {"name": "bash", "input_schema": {"type": "object", "properties": {"command": {"type": "string"}}}}
+while True:
+    body = json.dumps({"model": "any", "max_tokens": 99, "messages": messages, "tools": [tool]}).encode()
+    request = urllib.request.Request(os.environ["ANTHROPIC_BASE_URL"] + "/v1/messages", body, {
+        "x-api-key": os.environ["ANTHROPIC_API_KEY"], "anthropic-version": "2023-06-01"})
+    answer = json.load(urllib.request.urlopen(request))
+    messages.append({"role": "assistant", "content": answer["content"]})
+    if answer["stop_reason"] != "tool_use":
+        sys.exit(0)
+    results = []
+    for block in answer["content"]:
+        if block["type"] == "tool_use":
+            done = subprocess.run(["sh", "-c", block["input"]["command"]], capture_output=True, text=True)
+            results.append({"type": "tool_result", "tool_use_id": block["id"],
+                            "content": f"exit code: {done.returncode}\\n{done.stdout}{done.stderr}"})
+    messages.append({"role": "user", "content": results})
+'''
+
 
 @contextmanager
 def answering(*messages: dict[str, Any]) -> Iterator[tuple[str, list[dict[str, Any]]]]:

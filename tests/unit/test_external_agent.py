@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from blackbox import AGENT
+from blackbox import AGENT, ANTHROPIC
 from scripted import Attempt, a_task, act, bash, said
 from woodshed.errors import HarnessFault, ModelRefused, ModelUnreachable, UsageError
 from woodshed.harness.external import External, ExternalAgent
@@ -42,6 +42,18 @@ async def furnished(engine: NativeEngine) -> Sandbox:
 def agent(*more: str, **fields: Any) -> External:
     return External(agent=ExternalAgent.parse(
         {"name": "box", "command": (*COMMAND, *more), "result_code": r"^exit code: (\d+)", **fields}))
+
+
+async def test_an_agent_of_another_protocol_is_traced_as_any(engine: NativeEngine, tmp_path: Path) -> None:
+    """One that speaks Anthropic's Messages finds its address and key, and its calls and results are known."""
+    box = await furnished(engine)
+    await box.write("/agent.py", ANTHROPIC.encode())
+    done = await act(agent(), tmp_path, said("look", ("bash", {"command": "echo hi; exit 3"})), said("done"), box=box)
+    assert done.stop is StopReason.FINISHED
+    [result] = done.of(EventKind.TOOL_RESULT)
+    assert (result["exit_code"], result["content"]) == (3, "exit code: 3\nhi\n")
+    assert [call["asked"]["anthropic-version"] for call in done.of(EventKind.MODEL_CALL)] == ["2023-06-01"] * 2
+    assert done.acting.usage.turns == 2
 
 
 async def test_an_unknown_agent_is_traced_as_ours(box: Sandbox, tmp_path: Path) -> None:

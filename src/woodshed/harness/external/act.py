@@ -100,6 +100,7 @@ async def _started(acting: Acting, agent: ExternalAgent, values: Mapping[str, st
         await sandbox.write(posixpath.join(HOME, filled(path, values)), filled(text, values).encode(), mode=0o600)
     given = {
         "OPENAI_BASE_URL": values["base_url"], "OPENAI_API_BASE": values["base_url"], "OPENAI_API_KEY": values["key"],
+        "ANTHROPIC_BASE_URL": values["base_url"].removesuffix("/v1"), "ANTHROPIC_API_KEY": values["key"],
         "WOODSHED_MODEL": values["model"], "WOODSHED_INSTRUCTION_FILE": values["instruction_file"],
         "WOODSHED_AGENT_HOME": HOME, "NO_PROXY": "127.0.0.1,localhost", "no_proxy": "127.0.0.1,localhost",
     } if agent.needs_model else {"WOODSHED_INSTRUCTION_FILE": values["instruction_file"], "WOODSHED_AGENT_HOME": HOME}

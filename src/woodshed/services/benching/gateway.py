@@ -42,6 +42,25 @@ _OF_AN_ATTEMPT = 20
 _WARMING, _LOOK_S, _PATIENCE_S = 30, 0.1, 300.0
 _FDS_SPARE = 512
 Tell = Callable[[str], None]
+# A proxy that does nothing but pass on, by the library and the loop that the gateway has; prints where it is.
+_BARE = """
+import asyncio, json, sys
+import aiohttp, uvloop
+from aiohttp import web
+async def main():
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+        async def passed(request):
+            kind = {"Content-Type": "application/json"}
+            url = sys.argv[1] + request.path.removeprefix("/v1")
+            async with session.post(url, data=await request.read(), headers=kind) as answer:
+                return web.Response(status=answer.status, body=await answer.read(), headers=kind)
+        server = await asyncio.get_running_loop().create_server(web.Server(passed, access_log=None), "127.0.0.1", 0)
+        print(json.dumps([[f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1", ""]]), flush=True)
+        await asyncio.Event().wait()
+with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    runner.run(main())
+"""
+_GATEWAY = ("-m", "woodshed.services.benching.served")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +132,8 @@ class _Bench:
             upstream = f"http://127.0.0.1:{await stack.enter_async_context(self._instant())}/v1"
             home, gate = self.place / "home", None
             subjects = [Subject("direct", [Target(upstream)])]
-            for name, words in (("bare", ["bare", upstream]), ("gateway", ["gateway", upstream, str(self.size.lanes)])):
+            for name, words in (("bare", ["-c", _BARE, upstream]),
+                                ("gateway", [*_GATEWAY, upstream, str(self.size.lanes)])):
                 process, targets_ = await stack.enter_async_context(self._served(words, home))
                 gate = process if name == "gateway" else gate
                 subjects.append(Subject(name, targets_, process.pid))
@@ -188,7 +208,7 @@ class _Bench:
         self.told(f"{count} streams that wait {self.size.hold_s} s")
         async with AsyncExitStack() as stack:
             port = await stack.enter_async_context(self._instant(str(count), str(self.size.hold_s)))
-            words = ["gateway", f"http://127.0.0.1:{port}/v1", str(-(-count // _OF_AN_ATTEMPT))]
+            words = [*_GATEWAY, f"http://127.0.0.1:{port}/v1", str(-(-count // _OF_AN_ATTEMPT))]
             process, targets_ = await stack.enter_async_context(self._served(words, home))
             before, peak = resident_mb(process.pid), asyncio.ensure_future(_peak(process.pid))
             async with asyncio.timeout(_PATIENCE_S):
@@ -215,7 +235,7 @@ class _Bench:
     async def _served(
         self, words: Sequence[str], home: Path
     ) -> AsyncIterator[tuple[asyncio.subprocess.Process, list[Target]]]:
-        argv = (sys.executable, "-m", "woodshed.services.benching.served", *words)
+        argv = (sys.executable, *words)
         env = {name: value for name, value in os.environ.items() if name != "WOODSHED_DATABASE_URL"}
         async with _started(argv, self.one, env | {"WOODSHED_HOME": str(home)}) as process:
             yield process, [Target(url, key) for url, key in json.loads(await _line(process))]

@@ -1,10 +1,9 @@
-"""What stands between a program and a model, each in a process of its own: our gateway, and a bare proxy.
+"""The gateway in a process of its own, to be measured.
 
-usage: python -m woodshed.services.benching.served gateway UPSTREAM ATTEMPTS     (state: WOODSHED_HOME)
-       python -m woodshed.services.benching.served bare UPSTREAM
+usage: python -m woodshed.services.benching.served UPSTREAM ATTEMPTS     (state: WOODSHED_HOME)
 
-Prints one line: base URLs and keys by attempt, as JSON. The gateway is the whole of it: doors behind a frontend, calls
-that ask for token ids, are validated and recorded, and are durable before the program has an answer.
+Prints one line: base URLs and keys by attempt, as JSON. It is the whole of it: doors behind a frontend, calls that ask
+for token ids, are validated and recorded, and are durable before the program has an answer.
 """
 
 from __future__ import annotations
@@ -14,9 +13,7 @@ import json
 import sys
 from functools import partial
 
-import aiohttp
 import uvloop
-from aiohttp import web
 
 from woodshed.gateway.client import Gateway
 from woodshed.gateway.frontend import Frontend
@@ -30,7 +27,6 @@ from woodshed.store.eventlog import EventLog
 from woodshed.store.ids import attempt_id
 
 RUN = "r-bench"
-_MOST = 32_000_000
 
 
 class Open:
@@ -74,22 +70,6 @@ async def gateway(upstream: str, count: int) -> None:
         await asyncio.Event().wait()
 
 
-async def bare(upstream: str) -> None:
-    """A proxy that does nothing but pass on, by the same library, until this process ends."""
-    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
-        async def passed(request: web.BaseRequest) -> web.StreamResponse:
-            body = await request.read()
-            async with session.post(upstream + request.path.removeprefix("/v1"), data=body, headers={
-                    "Content-Type": "application/json"}) as answer:
-                return web.Response(status=answer.status, body=await answer.read(),
-                                    headers={"Content-Type": "application/json"})
-
-        server = await asyncio.get_running_loop().create_server(web.Server(passed, access_log=None), "127.0.0.1", 0)
-        print(json.dumps([[f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1", ""]]), flush=True)
-        await asyncio.Event().wait()
-
-
 if __name__ == "__main__":
-    what, *words = sys.argv[1:]
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(bare(words[0]) if what == "bare" else gateway(words[0], int(words[1])))
+        runner.run(gateway(sys.argv[1], int(sys.argv[2])))
