@@ -57,10 +57,10 @@ def test_without_a_format_nothing_is_guessed() -> None:
 
 def test_an_answer_has_what_was_begun_for_it_and_no_end() -> None:
     """The text, behind what the format opened; a mark that ended it is cut off; usage is counted."""
-    answer = completions.answer(continued("Hm.</think>Yes.<｜end▁of▁sentence｜>"), 0.5, CHATS["deepseek-v3.2"])
+    answer = completions.answer(continued("Hm.</think>Yes.<｜end▁of▁sentence｜>"), 0.5, chat=CHATS["deepseek-v3.2"])
     assert (answer.content, answer.finish_reason) == ("<think>Hm.</think>Yes.", "stop")
     assert (answer.prompt_tokens, answer.completion_tokens, answer.tool_calls) == (11, 3, ())
-    assert completions.answer(continued("x", "length"), 0.0, HERMES).finish_reason == "length"
+    assert completions.answer(continued("x", "length"), 0.0, chat=HERMES).finish_reason == "length"
 
 
 @pytest.mark.parametrize("payload", [b"", b"[]", b"{}", b'{"choices": []}', b'{"choices": [{"text": 1}]}',
@@ -68,7 +68,7 @@ def test_an_answer_has_what_was_begun_for_it_and_no_end() -> None:
 def test_what_is_no_completion_is_garbled(payload: bytes) -> None:
     """Anything but the protocol is the endpoint's fault, and says so."""
     with pytest.raises(ModelGarbled):
-        completions.answer(payload, 0.0, HERMES)
+        completions.answer(payload, 0.0, chat=HERMES)
 
 
 def test_agents_are_refused_before_anything_runs() -> None:

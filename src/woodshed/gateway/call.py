@@ -175,10 +175,11 @@ async def _send(request: ModelRequest, spec: ModelSpec, road: Road, seed: int, e
     status, content = await _exchange(url, sent, at, road)
     seconds = time.perf_counter() - started
     written = unparsed(status, content)
-    response = ModelResponse(written, finish_reason="unparsed") if written is not None else read(content, seconds)
+    data = wire.parsed(content) if written is None else {}
+    response = read(content, seconds, data) if written is None else ModelResponse(written, finish_reason="unparsed")
     response = replace(response, seconds=seconds, endpoint=endpoint.url if spec.others else None)
     if capturing is not None:
-        return await _captured(response, capturing, content, _asking(at, road), sent, version)
+        return await _captured(response, capturing, data, _asking(at, road), sent, version)
     return response if version is None else replace(response, tokens=Tokens(policy_version=version))
 
 
@@ -205,11 +206,11 @@ async def _probed(spec: ModelSpec, road: Road) -> Capturing:
 
 
 async def _captured(
-    response: ModelResponse, capturing: Capturing, content: bytes, ask: Ask, sent: Mapping[str, Any],
+    response: ModelResponse, capturing: Capturing, answer: Mapping[str, Any], ask: Ask, sent: Mapping[str, Any],
     version: str | None,
 ) -> ModelResponse:
     """The answer with what the server told of its tokens, and what is wrong with that."""
-    answer, wrong = (wire.parsed(content), []) if response.finish_reason != "unparsed" else ({}, [])
+    wrong = list[str]()
     try:
         tokens = await capturing.read(answer, ask)
     except ModelFault as fault:

@@ -70,12 +70,12 @@ def told(request: ModelRequest, before: str) -> tuple[dict[str, Any], str]:
     return {"prompt": {"chat": request.chat.name, "kept": kept, "text": text[kept:]}}, text
 
 
-def answer(payload: bytes, seconds: float, chat: ChatFormat) -> ModelResponse:
-    """The answer in ``payload``: what the model wrote, with what its format began for it.
+def answer(payload: bytes, seconds: float, data: Any = None, *, chat: ChatFormat) -> ModelResponse:
+    """The answer in ``payload``, of which ``data`` was parsed already: what the model wrote after its format's begin.
 
     Raises ModelGarbled for anything but the protocol.
     """
-    data = wire.parsed(payload)
+    data = wire.parsed(payload) if data is None else data
     choices = data.get("choices") if isinstance(data, Mapping) else None
     choice = choices[0] if isinstance(choices, list) and choices else None
     if not isinstance(choice, Mapping) or not isinstance(choice.get("text"), str):

@@ -58,12 +58,12 @@ def _tool(tool: ToolSpec) -> dict[str, Any]:
             "parameters": dict(tool.parameters), "strict": tool.strict}
 
 
-def answer(payload: bytes, seconds: float) -> ModelResponse:
-    """The answer in ``payload``. Raises ModelGarbled for anything but the protocol, and for a response that failed."""
-    try:
-        data = json.loads(payload)
-    except (ValueError, RecursionError) as error:
-        raise ModelGarbled(f"the answer is not JSON ({type(error).__name__}): {wire.excerpt(payload)}") from None
+def answer(payload: bytes, seconds: float, data: Any = None) -> ModelResponse:
+    """The answer in ``payload``, of which ``data`` was parsed already.
+
+    Raises ModelGarbled for anything but the protocol, and for a response that failed.
+    """
+    data = wire.parsed(payload) if data is None else data
     output = data.get("output") if isinstance(data, dict) else None
     if not isinstance(output, list) or not all(isinstance(item, Mapping) for item in output):
         raise ModelGarbled(f"the answer has no output: {wire.excerpt(payload)}")

@@ -83,13 +83,13 @@ def parsed(payload: bytes) -> Any:
         raise ModelGarbled(f"the answer is not JSON ({type(error).__name__}): {excerpt(payload)}") from None
 
 
-def answer(payload: bytes, seconds: float) -> ModelResponse:
-    """The answer in ``payload``. Raises ModelGarbled for anything but the protocol.
+def answer(payload: bytes, seconds: float, data: Any = None) -> ModelResponse:
+    """The answer in ``payload``, of which ``data`` was parsed already. Raises ModelGarbled for all but the protocol.
 
     A tool call the model wrote badly is no garbled answer: it comes back as a ToolCall with ``error``, for the loop to
     explain. Only what the server itself must get right is demanded here.
     """
-    data = parsed(payload)
+    data = parsed(payload) if data is None else data
     choice = _first_choice(data, payload)
     message = choice.get("message")
     if not isinstance(message, Mapping):
