@@ -29,12 +29,17 @@ def tokenizer() -> PreTrainedTokenizerFast:
                                    eos_token="<257>", pad_token="<258>", unk_token="<0>")
 
 
-def main() -> None:
-    url, key, steps, out = sys.argv[1:]
+def network() -> LlamaForCausalLM:
+    """A model of no worth, always the same."""
     torch.manual_seed(0)
-    model = LlamaForCausalLM(LlamaConfig(
+    return LlamaForCausalLM(LlamaConfig(
         vocab_size=VOCABULARY, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2,
         max_position_embeddings=8192, pad_token_id=258, eos_token_id=257))
+
+
+def main() -> None:
+    url, key, steps, out = sys.argv[1:]
+    model = network()
     rollouts = RolloutFunc(Client(url, key), "a-training", agent="loop", endpoint="policy",
                            retry={"retry": [{"max": 0}]})
     trainer = GRPOTrainer(

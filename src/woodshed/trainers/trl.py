@@ -61,7 +61,9 @@ class RolloutFunc:
         names = [task(prompt) for prompt in prompts]
         groups = self._groups(step, Counter(names))
         members = {name: deque(group.rollouts) for name, group in groups.items()}
-        return self._columns((members[name].popleft() for name in names), _nothing(trainer))
+        rollouts = [members[name].popleft() for name in names]
+        self.left_out += sum(max(0, len(one.rows) - 1) for one in rollouts)
+        return columns(rollouts, _nothing(trainer))
 
     def settle(self) -> None:
         """What was handed out is learnt from, for good. Call it after the last step."""
@@ -110,22 +112,26 @@ class RolloutFunc:
             if taken.over:
                 return
 
-    def _columns(self, rollouts: Iterable[Rollout], nothing: int) -> dict[str, list[Any]]:
-        made: dict[str, list[Any]] = defaultdict(list)
-        for one in rollouts:
-            row = _row(one)
-            self.left_out += max(0, len(one.rows) - 1)
-            at = 0 if row is None else row.prompt_length
-            values = {
-                "prompt_ids": [nothing] if row is None else list(row.token_ids[:at]),
-                "completion_ids": [nothing] if row is None else list(row.token_ids[at:]),
-                "logprobs": [0.0] if row is None or row.logprobs is None else list(row.logprobs[at:]),
-                "env_mask": [0] if row is None else list(row.loss_mask[at:]),
-                "reward": one.reward, "rollout": one.rollout, "cause": None if one.cause is None else one.cause.value,
-            }
-            for key, value in values.items():
-                made[key].append(value)
-        return dict(made)
+
+def columns(rollouts: Iterable[Rollout], nothing: int) -> dict[str, list[Any]]:
+    """What TRL is handed of these rollouts, one completion each; ``nothing`` is an id to stand where there is none.
+
+    Of a rollout that may not be learnt from no id is told; its ``reward`` is what it is.
+    """
+    made: dict[str, list[Any]] = defaultdict(list)
+    for one in rollouts:
+        row = _row(one)
+        at = 0 if row is None else row.prompt_length
+        values = {
+            "prompt_ids": [nothing] if row is None else list(row.token_ids[:at]),
+            "completion_ids": [nothing] if row is None else list(row.token_ids[at:]),
+            "logprobs": [0.0] if row is None or row.logprobs is None else list(row.logprobs[at:]),
+            "env_mask": [0] if row is None else list(row.loss_mask[at:]),
+            "reward": one.reward, "rollout": one.rollout, "cause": None if one.cause is None else one.cause.value,
+        }
+        for key, value in values.items():
+            made[key].append(value)
+    return dict(made)
 
 
 def reward(reward: Sequence[float | None], **_more: Any) -> list[float | None]:
