@@ -89,7 +89,9 @@ class Gateway:
         """What calls share now; opens the session on first use, inside the running loop."""
         if self._session is None:
             # The engine's concurrency bounds the calls; a second bound here would only hide a queue.
-            self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
+            # No cookies: what an endpoint sets for one attempt is not another's.
+            self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0),
+                                                  cookie_jar=aiohttp.DummyCookieJar())
         return Road(self._session, self._interceptors, self._patience, self._pools)
 
 

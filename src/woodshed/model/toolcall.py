@@ -24,7 +24,7 @@ def written_call(call: str, name: str, text: str) -> ToolCall:
 def read_object(text: str) -> tuple[dict[str, Any] | None, str | None]:
     """The JSON object in ``text``, or None and what is wrong with it, with the place."""
     try:
-        value = json.loads(text, strict=False, parse_constant=_refuse)
+        value = _READER.decode(text)
         json.dumps(value, ensure_ascii=False, allow_nan=False).encode("utf-8")  # what cannot be stored is no call
     except json.JSONDecodeError as error:
         before, after = text[max(0, error.pos - _SHOWN):error.pos], text[error.pos:error.pos + _SHOWN]
@@ -41,7 +41,7 @@ def read_object(text: str) -> tuple[dict[str, Any] | None, str | None]:
 
 def printable(text: str) -> str:
     """``text`` as it can be encoded: lone surrogates become question marks."""
-    return text.encode("utf-8", "replace").decode("utf-8")
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
 _KIND: dict[type, str] = {list: "array", str: "string", int: "number", float: "number", bool: "boolean",
@@ -50,3 +50,7 @@ _KIND: dict[type, str] = {list: "array", str: "string", int: "number", float: "n
 
 def _refuse(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is no JSON number")
+
+
+_READER = json.JSONDecoder(strict=False, parse_constant=_refuse)
+"""Made once: a long conversation brings its calls again in every request."""
