@@ -26,7 +26,7 @@ BOUNDARIES = {
     "workflow ended": "UPDATE .*workflow_status SET status",
     "set aside": "UPDATE attempts SET state=[^,]* WHERE",
     "given back": "UPDATE queued SET delayed_at",
-    "run closed": "UPDATE submissions SET state",
+    "run closed": "UPDATE submissions SET .*state=",
     "worker left": "DELETE FROM workers",
 }
 """What a worker writes for a run, by a statement that stands in that transaction alone."""
