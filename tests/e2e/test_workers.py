@@ -335,7 +335,7 @@ def test_the_command_line_says_what_it_leaves_to_workers(home: Home) -> None:
     done = woodshed("run", TASK, "-a", "nop", "--detach", "--key", "night", "--not-before", "2040-01-01T00:00:00+01:00",
                     "--json", home=home.path)
     run = home.store.run("last")
-    assert json.loads(done.stdout) == {"run": run.id, "state": "queued"}
+    assert json.loads(done.stdout) == {"run": run.id, "project": "default", "state": "queued"}
     submission = home.store.queue.submission(run.id)
     assert submission is not None
     assert (submission.key, str(submission.not_before)) == ("night", "2039-12-31 23:00:00+00:00")
@@ -345,5 +345,5 @@ def test_the_command_line_says_what_it_leaves_to_workers(home: Home) -> None:
     with pytest.raises(UsageError, match="'many' is no number of slots"):
         worker(slots="many")
     paused = woodshed("runs", "pause", "last", "--reason", "night", "--json", home=home.path)
-    assert json.loads(paused.stdout) == {"run": run.id, "state": "paused", "reason": "night"}
+    assert json.loads(paused.stdout) == {"run": run.id, "project": "default", "state": "paused", "reason": "night"}
     assert "paused: night" in woodshed("show", home=home.path).stdout
