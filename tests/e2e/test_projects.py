@@ -22,7 +22,7 @@ from woodshed.services.home import Home, opened
 TASK = str(EXAMPLES / "first-steps" / "write-file")
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
 def home(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
     """A home on either database, which commands of this process use, too."""
     monkeypatch.setenv("WOODSHED_HOME", str(tmp_path))

@@ -85,6 +85,7 @@ class Life:
         assert self.store.queue.close_exhausted() == []
 
 
+@pytest.mark.parametrize("store", ["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)], indirect=True)
 @settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(attempts=st.integers(1, 3), acts=st.lists(st.sampled_from(ACTS), min_size=4, max_size=12))
 def test_a_run_is_finished_exactly_when_all_its_attempts_have_results(
