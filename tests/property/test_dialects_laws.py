@@ -133,7 +133,8 @@ def test_words_are_told_as_soon_as_they_are_certain() -> None:
 def test_no_text_breaks_a_reader(text: str, finish: str, name: str) -> None:
     """Whatever a model writes is calls, an end, or a complaint, in words that can be stored; never an error."""
     for model in ("", "Llama-3.1-8B", "Llama-3.2-3B"):
-        reading = named(name, model, raw=name.startswith("text:")).read(ModelResponse(text, finish_reason=finish), TOOLS)
+        dialect = named(name, model, raw=name.startswith("text:"))
+        reading = dialect.read(ModelResponse(text, finish_reason=finish), TOOLS)
         assert bool(reading.calls) + reading.done <= 1
         assert reading.calls or reading.done or reading.complaint
         for call in reading.calls:
