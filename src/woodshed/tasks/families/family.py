@@ -10,7 +10,7 @@ import hashlib
 import json
 import random
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 
 from woodshed.errors import UsageError
@@ -37,14 +37,16 @@ class Exercise:
     """What a template makes. ``end`` is what must stand in files afterwards, one of the texts given; None: nothing.
 
     Files of ``start`` that ``end`` does not name must be as they were; ``folders`` must be there. Texts are compared by
-    lines, without spaces at their ends. ``reference`` is a shell command that does it.
+    lines, without spaces at their ends. ``reference`` is a shell command that does it; ``calls`` are the tool calls by
+    which an agent would, who knows nothing but what it is told and what it has read.
     """
 
     instruction: str
     start: Mapping[str, str]
     end: Mapping[str, tuple[str, ...] | None]
     reference: str
-    folders: tuple[str, ...] = field(default=())
+    folders: tuple[str, ...] = ()
+    calls: tuple[tuple[str, Mapping[str, str]], ...] = ()
 
     def mark(self) -> int:
         """A number by which two exercises that ask the same of the same start are one."""

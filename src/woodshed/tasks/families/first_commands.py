@@ -52,36 +52,51 @@ class _Names:
         return {self.file(): self.text() for _ in range(self._dice.randint(1, 2))}
 
 
+def _ran(command: str) -> tuple[str, dict[str, str]]:
+    return "bash", {"command": command}
+
+
+def _read(path: str) -> tuple[str, dict[str, str]]:
+    return "read_file", {"path": path}
+
+
+def _wrote(path: str, content: str) -> tuple[str, dict[str, str]]:
+    return "write_file", {"path": path, "content": content}
+
+
 def _write(dice: random.Random) -> Exercise:
     names = _Names(dice)
     file, word = names.file(), names.word()
-    return Exercise(f"Write the word `{word}` into `{file}`.", names.beside(), {file: (word,)}, f"echo {word} > {file}")
+    return Exercise(f"Write the word `{word}` into `{file}`.", names.beside(), {file: (word,)}, f"echo {word} > {file}",
+                    calls=(_wrote(file, word),))
 
 
 def _copy(dice: random.Random) -> Exercise:
     names = _Names(dice)
     file, other, text = names.file(), names.file(), names.text()
     return Exercise(f"Copy `{file}` to `{other}`.", {file: text, **names.beside()}, {file: (text,), other: (text,)},
-                    f"cp {file} {other}")
+                    f"cp {file} {other}", calls=(_ran(f"cp {file} {other}"),))
 
 
 def _rename(dice: random.Random) -> Exercise:
     names = _Names(dice)
     file, other, text = names.file(), names.file(), names.text()
     return Exercise(f"Rename `{file}` to `{other}`.", {file: text, **names.beside()}, {file: None, other: (text,)},
-                    f"mv {file} {other}")
+                    f"mv {file} {other}", calls=(_ran(f"mv {file} {other}"),))
 
 
 def _delete(dice: random.Random) -> Exercise:
     names = _Names(dice)
     file = names.file()
-    return Exercise(f"Delete `{file}`.", {file: names.text(), **names.beside()}, {file: None}, f"rm {file}")
+    return Exercise(f"Delete `{file}`.", {file: names.text(), **names.beside()}, {file: None}, f"rm {file}",
+                    calls=(_ran(f"rm {file}"),))
 
 
 def _folder(dice: random.Random) -> Exercise:
     names = _Names(dice)
     folder = names.folder()
-    return Exercise(f"Make the folder `{folder}`.", names.beside(), {}, f"mkdir {folder}", (folder,))
+    return Exercise(f"Make the folder `{folder}`.", names.beside(), {}, f"mkdir {folder}", (folder,),
+                    (_ran(f"mkdir {folder}"),))
 
 
 def _count(dice: random.Random) -> Exercise:
@@ -90,7 +105,7 @@ def _count(dice: random.Random) -> Exercise:
     count = text.count("\n")
     return Exercise(f"Count the lines of `{file}` and write the number into `{other}`.",
                     {file: text, **names.beside()}, {file: (text,), other: (f"{count}", f"{count} {file}")},
-                    f"wc -l < {file} > {other}")
+                    f"wc -l < {file} > {other}", calls=(_ran(f"wc -l < {file} > {other}"),))
 
 
 def _replace(dice: random.Random) -> Exercise:
@@ -100,14 +115,15 @@ def _replace(dice: random.Random) -> Exercise:
     lines.insert(dice.randint(0, len(lines)), old)
     text = "".join(f"{line}\n" for line in lines)
     return Exercise(f"In `{file}`, replace `{old}` with `{new}`.", {file: text, **names.beside()},
-                    {file: (text.replace(old, new),)}, f"sed -i 's/^{old}$/{new}/' {file}")
+                    {file: (text.replace(old, new),)}, f"sed -i 's/^{old}$/{new}/' {file}",
+                    calls=(("edit_file", {"path": file, "old": old, "new": new}),))
 
 
 def _append(dice: random.Random) -> Exercise:
     names = _Names(dice)
     file, word, text = names.file(), names.word(), names.text()
     return Exercise(f"Add a line `{word}` at the end of `{file}`.", {file: text, **names.beside()},
-                    {file: (f"{text}{word}\n",)}, f"echo {word} >> {file}")
+                    {file: (f"{text}{word}\n",)}, f"echo {word} >> {file}", calls=(_ran(f"echo {word} >> {file}"),))
 
 
 def _note(dice: random.Random) -> Exercise:
@@ -115,7 +131,7 @@ def _note(dice: random.Random) -> Exercise:
     note, file, word = names.file(), names.file(), names.word()
     text = f"Write the word `{word}` into `{file}`.\n"
     return Exercise(f"Read `{note}` and do what it says.", {note: text, **names.beside()},
-                    {note: (text,), file: (word,)}, f"echo {word} > {file}")
+                    {note: (text,), file: (word,)}, f"echo {word} > {file}", calls=(_read(note), _wrote(file, word)))
 
 
 def _find(dice: random.Random) -> Exercise:
@@ -125,7 +141,8 @@ def _find(dice: random.Random) -> Exercise:
     found = dice.choice(sorted(start))
     start[found] += f"{word}\n"
     return Exercise(f"Find the file that holds `{word}` and write its name into `{other}`.", start, {other: (found,)},
-                    f"found=$(grep -lx {word} *)\necho \"$found\" > {other}")
+                    f"found=$(grep -lx {word} *)\necho \"$found\" > {other}",
+                    calls=(("search", {"pattern": word}), _wrote(other, found)))
 
 
 def _sort(dice: random.Random) -> Exercise:
