@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 WORKERS ?= 2
 DEMO_MODEL ?= qwen2.5-coder-0.5b
 
-.PHONY: demo test test-all check lint types format setup clean
+.PHONY: demo test test-all train-tiny check lint types format setup clean
 
 demo: $(VENV)/.ready-local  ## set-up, then examples x {oracle, nop}, then a real 0.5B model on the first steps
 	@DEMO_MODEL="$(DEMO_MODEL)" PATH="$(CURDIR)/$(BIN):$$PATH" bash examples/demo.sh
@@ -18,10 +18,13 @@ test: check  ## lint, types, import rules and tests; slow ones are left to test-
 test-all: test $(VENV)/.ready-local  ## everything, real models and big chaos included
 	$(BIN)/python -m pytest -m slow -q
 
+train-tiny: $(VENV)/.ready  ## a tiny model learns to use tools, from nothing; SHORT=1: enough to see that it does
+	$(BIN)/python examples/train/train_tiny.py $(if $(SHORT),--short,--save benchmarks/results/train-tiny.json) --seed $(or $(SEED),0)
+
 check: lint types
 
 lint: $(VENV)/.ready
-	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/ruff check src tests benchmarks examples/train
 
 types: $(VENV)/.ready
 	$(BIN)/mypy

@@ -24,3 +24,11 @@ fi
 echo "set-up: installing woodshed and its tools"
 "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
 "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check -e . --group dev
+
+# A CPU build of torch, for the loop that learns (examples/train). Without it that alone is left out, and its tests skip.
+torch=torch==2.13.0
+[ "$(uname -s)" != Linux ] || torch=$torch+cpu  # a plain one brings gigabytes for graphics cards there
+pip() { "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check "$@"; }
+"$VENV/bin/python" -c 'import torch' 2>/dev/null || pip "$torch" 2>/dev/null ||
+  pip --extra-index-url https://download.pytorch.org/whl/cpu "$torch" ||
+  echo "set-up: no CPU build of torch could be had; make train-tiny needs one"

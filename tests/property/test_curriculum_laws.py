@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from woodshed.measure.curriculum import Curriculum, Standing, Tried, gathered, informative, mixed, standing
+from woodshed.measure.curriculum import Curriculum, History, Standing, Tried, informative, mixed, standing
 
 COUNTS = st.builds(Tried, st.integers(0, 60).map(float), st.integers(0, 60).map(float), st.integers(0, 9))
 NAMES = st.sampled_from([f"t{number}" for number in range(9)])
-HISTORIES = st.dictionaries(NAMES, COUNTS)
+HISTORIES = st.builds(History, st.dictionaries(NAMES, COUNTS), st.dictionaries(st.sampled_from(["a", "b"]), COUNTS))
 TASKS = st.dictionaries(NAMES, st.sampled_from(["a", "b"]), min_size=1)
 
 
@@ -44,7 +44,7 @@ def test_failing_again_never_makes_a_task_that_was_never_solved_worth_more(faile
 @given(TASKS, HISTORIES, st.integers(0, 30), st.integers(0, 1000))
 @settings(max_examples=60)
 def test_a_draw_repeats_itself_and_takes_nothing_twice_before_all(
-    tasks: dict[str, str], history: dict[str, Tried], count: int, seed: int
+    tasks: dict[str, str], history: History, count: int, seed: int
 ) -> None:
     """As many as were asked for, of the tasks alone; the same seed draws the same; none a second time too early."""
     chosen = Curriculum().choose(tasks, history, count=count, seed=seed)
@@ -58,11 +58,11 @@ def test_a_draw_repeats_itself_and_takes_nothing_twice_before_all(
 def test_what_never_or_always_ends_alike_is_dropped_but_looked_at_again() -> None:
     """Without exploring only the informative ones are drawn; with it the dropped ones come now and then."""
     history = {"never": Tried(0, 30, 4), "always": Tried(30, 0, 4), "half": Tried(15, 15, 4), "some": Tried(3, 27, 4)}
-    tasks = {name: name for name in history}
-    strict = Counter(Curriculum(explore=0.0).choose(tasks, history, count=2, seed=seed)[n]
+    tasks, told = {name: name for name in history}, History(history)
+    strict = Counter(Curriculum(explore=0.0).choose(tasks, told, count=2, seed=seed)[n]
                      for seed in range(200) for n in (0, 1))
     assert set(strict) == {"half", "some"}
-    looking = Counter(Curriculum(explore=0.2).choose(tasks, history, count=1, seed=seed)[0] for seed in range(400))
+    looking = Counter(Curriculum(explore=0.2).choose(tasks, told, count=1, seed=seed)[0] for seed in range(400))
     assert 5 < looking["never"] < 60
     assert looking["half"] > looking["some"] / 2
     assert [standing(history[name]) for name in ("never", "always", "half")] == [
@@ -71,8 +71,10 @@ def test_what_never_or_always_ends_alike_is_dropped_but_looked_at_again() -> Non
 
 def test_a_task_tells_a_part_of_others_of_its_kind() -> None:
     """Where all tried ones of a template fail, an untried one is worth less than one of a template nobody tried."""
-    history = {f"a{number}": Tried(0, 8, 1) for number in range(10)}
-    tasks = {**dict.fromkeys(history, "a"), "new-a": "a", "new-b": "b"}
+    history = History()
+    for number in range(10):
+        history.add(f"a{number}", "a", [False] * 8)
+    tasks = {**dict.fromkeys(history.tasks, "a"), "new-a": "a", "new-b": "b"}
     worths = Curriculum().worths(tasks, history)
     assert worths["new-a"] < worths["new-b"] / 2
     assert Curriculum(alike=0.0).worths(tasks, history)["new-a"] == worths["new-b"]
@@ -80,8 +82,11 @@ def test_a_task_tells_a_part_of_others_of_its_kind() -> None:
 
 def test_history_fades() -> None:
     """What a weaker model failed at counts less with each group since; groups without a valid attempt tell nothing."""
-    history = gathered([("t", [False] * 8), ("t", []), ("t", [True] * 8)], fading=0.5)
-    assert history == {"t": Tried(8.0, 4.0, 2)}
-    assert history["t"].rate == pytest.approx(2 / 3)
+    history = History()
+    for ended in ([False] * 8, [], [True] * 8):
+        history.add("t", "k", ended)
+    assert history == History({"t": Tried(8.0, 4.0, 2)}, {"k": Tried(8.0, 7.2, 2)})
+    assert history.of("t").rate == pytest.approx(2 / 3)
+    assert history.of("other").rate is None
     with pytest.raises(ValueError, match="no tasks"):
         Curriculum().choose({}, history, count=1, seed=0)

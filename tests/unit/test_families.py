@@ -125,9 +125,9 @@ def test_tasks_are_listed_by_what_runs_tell_of_them(tmp_path: Path, new_home: Ca
     assert (rows[0]["pass_rate"], rows[2]["dropped"], rows[3]["dropped"]) == (0.5, True, True)
     with opened(home) as place:
         tasks = find_tasks(folders)
-        assert not curriculum.history(place, tasks, agent="nobody")
+        assert not curriculum.history(place, tasks, agent="nobody").tasks
         changed = [task.model_copy(update={"digest": "0"}) for task in tasks]
-        assert not curriculum.history(place, changed)
+        assert not curriculum.history(place, changed).tasks
         tried = curriculum.history(place, tasks)
         chosen = curriculum.choose(tasks, tried, Curriculum(explore=0.0), count=2, seed=1)
         assert {task.id for task in chosen} == {names[0], names[3]}

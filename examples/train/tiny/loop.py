@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -23,7 +24,7 @@ from tiny.network import Network, Shape
 from tiny.server import save
 from tiny.text import Vocabulary
 from tiny.warm import learn, talks, vocabulary
-from woodshed.measure.curriculum import Curriculum, Tried
+from woodshed.measure.curriculum import Curriculum, History
 from woodshed.measure.rates import wilson
 from woodshed.model import Agent, AgentLimits, Attempt, ModelSpec, Run, Sampling, Task, Valid
 from woodshed.model.rollout import CaptureLevel, Rollout
@@ -53,10 +54,12 @@ Told = Callable[[str], None]
 class Plan:
     """How much of everything. ``seconds`` bounds the rounds; ``enough`` of ``between`` held-out tasks ends them.
 
-    ``shown`` is the share of the warm start that demonstrates, ``babble`` its attempts; the rest means nothing.
+    ``templates`` are those of training; all, where none is named. ``babble`` is the attempts of the warm start, of
+    which the share ``shown`` demonstrates a task, and the rest means nothing.
     """
 
     seed: int = 0
+    templates: tuple[str, ...] = ()
     tasks: int = 300
     heldout: int = 200
     unseen: int = 100
@@ -106,7 +109,7 @@ class Learning:
     told: Told
     points: list[Point] = field(default_factory=list)
     rounds: list[dict[str, Any]] = field(default_factory=list)
-    tried: dict[str, Tried] = field(default_factory=dict)
+    tried: History = field(default_factory=History)
     spent_s: dict[str, float] = field(default_factory=dict)
     tried_in_all: int = 0
     began: float = field(default_factory=time.monotonic)
@@ -134,8 +137,14 @@ class Learning:
         }
 
     def _tasks(self, split: str, count: int) -> list[Task]:
-        folder = self.home.path / "tasks" / split
-        return find_tasks(families.generate(FAMILY, split, folder, count=count, seed=self.plan.seed))
+        if not count:
+            return []
+        folder, chosen = self.home.path / "tasks" / split, self.plan.templates
+        times = -(-len(named(FAMILY).templates) // len(chosen)) if chosen else 1
+        tasks = find_tasks(families.generate(FAMILY, split, folder, count=count * times, seed=self.plan.seed))
+        dice = random.Random(self.plan.seed)  # noqa: S311 (repeatable, nothing secret)
+        of_them = [one for one in tasks if not chosen or split == "unseen" or one.metadata["template"] in chosen]
+        return dice.sample(of_them, min(count, len(of_them)))
 
     async def _warm(self, tasks: Sequence[Task]) -> tuple[Network, Vocabulary, list[float]]:
         """A network that speaks, from what a babbler did, as ``--format sft`` exports it."""
@@ -162,15 +171,17 @@ class Learning:
     ) -> int:
         """Round after round; the last one."""
         optimizer = torch.optim.AdamW(network.parameters(), lr=self.plan.rate, betas=(0.9, 0.95), weight_decay=0.0)
-        gatherer = Gatherer(self.home, Masker(()), vocabulary)
+        gatherer = Gatherer(self.home, Masker(), vocabulary)
         sampler = Curriculum(size=self.plan.size)
-        until, round_ = time.monotonic() + self.plan.seconds, 0
+        until, round_, version = time.monotonic() + self.plan.seconds, 0, "0"
         while round_ < self.plan.rounds and time.monotonic() < until and not self._enough():
             chosen = curriculum.choose(tasks["train"], self.tried, sampler, count=self.plan.groups,
                                        seed=runs.seed_of(self.plan.seed, "curriculum", round_))
             run = await self._attempts(self._model(child), chosen, self.plan.size, self.plan.seed * 10_000 + round_)
             attempts = self.home.store.attempts(run.id)
-            self._remember(attempts)
+            kinds = {task.id: curriculum.kind(task) for task in chosen}
+            for task, ended in curriculum.results(attempts):
+                self.tried.add(task, kinds[task], ended)
             started = time.monotonic()
             groups = await asyncio.to_thread(_groups, gatherer, attempts)
             given = samples(groups)
@@ -178,11 +189,11 @@ class Learning:
                 update, network, optimizer, given, clip=Clip(0.2, 0.28), passes=self.plan.passes, seed=round_)
             self._spent("updates", started)
             round_ += 1
-            self._record(round_, chosen, groups, stepped)
             if stepped.samples:
-                weights = folder / "weights.pt"
+                version, weights = str(round_), folder / "weights.pt"
                 torch.save(network.state_dict(), weights)
-                await child.load(weights, str(round_))
+                await child.load(weights, version)
+            self._record(round_, chosen, groups, stepped, version)
             if round_ % self.plan.every == 0 and self.plan.between:
                 await self._measure(child, tasks["heldout"][: self.plan.between], "heldout", round_)
         return round_
@@ -204,6 +215,8 @@ class Learning:
         return run
 
     async def _measure(self, child: Child, tasks: Sequence[Task], split: str, round_: int) -> None:
+        if not tasks:
+            return
         run = await self._attempts(self._model(child), tasks, 1, self.plan.seed)
         verdicts = [one.outcome.verdict for one in self.home.store.attempts(run.id) if one.outcome is not None]
         valid = [one for one in verdicts if isinstance(one, Valid)]
@@ -212,13 +225,8 @@ class Learning:
         self.points.append(point)
         self.told(f"round {round_}, {split}: {point.passed}/{point.valid} passed, {point.full} in full")
 
-    def _remember(self, attempts: Sequence[Attempt]) -> None:
-        for task, ended in curriculum.results(attempts):
-            self.tried[task] = self.tried.get(task, Tried()).after(
-                sum(ended), len(ended) - sum(ended), fading=curriculum.FADING)
-
     def _record(
-        self, round_: int, chosen: Sequence[Task], groups: Sequence[Sequence[Rollout]], stepped: Stepped
+        self, round_: int, chosen: Sequence[Task], groups: Sequence[Sequence[Rollout]], stepped: Stepped, version: str
     ) -> None:
         all_ = [one for group in groups for one in group]
         rewards = [one.reward for one in all_ if one.reward is not None]
@@ -227,7 +235,7 @@ class Learning:
             "round": round_, "seconds": round(time.monotonic() - self.began, 1),
             "reward": round(mean(rewards), 4) if rewards else None, "valid": sum(one.valid for one in all_),
             "passed": sum(bool(one.passed) for one in all_), "rollouts": len(all_),
-            "trainable": sum(one.trainable for one in all_), "versions": sorted(map(str, versions)),
+            "trainable": sum(one.trainable for one in all_), "versions": sorted(map(str, versions)), "version": version,
             "tasks": [task.id for task in chosen], "step": asdict(stepped),
         })
         self.told(f"round {round_}: reward {self.rounds[-1]['reward']}, {stepped.samples} rows moved something, "

@@ -1,7 +1,8 @@
 """The network: a small transformer that can also point at an id of its context and say it again.
 
 Pointing (pointer-generator networks, See et al. 2017, arXiv:1704.04368) spares so small a model the learning of how to
-copy names. Its probabilities are one distribution over the vocabulary, and the logprobs are exactly those.
+copy names; that what followed an id before is likely to follow it again, it is given (induction heads, Olsson et al.
+2022, arXiv:2209.11895). Its probabilities are one distribution over the vocabulary, and the logprobs are exactly those.
 """
 
 from __future__ import annotations
@@ -69,6 +70,7 @@ class Network(nn.Module):
         self.seek = nn.Linear(shape.width, shape.width)
         self.mark = nn.Linear(shape.width, shape.width)
         self.gate = nn.Linear(shape.width, 1)
+        self.again = nn.Parameter(torch.tensor([3.0, 3.0]))
 
     def forward(self, ids: Tensor, where: Tensor | None = None) -> Tensor:
         """Logprobs of the id after each of ``ids`` (B, T) that ``where`` (B, T) chooses, by default after all.
@@ -82,8 +84,7 @@ class Network(nn.Module):
         chosen = torch.ones_like(ids, dtype=torch.bool) if where is None else where
         row, column = chosen.nonzero(as_tuple=True)
         found = (self.seek(hidden) @ self.mark(hidden).transpose(1, 2))[row, column]
-        sees = torch.arange(ids.shape[1]) <= column[:, None]
-        return self._logprobs(hidden[row, column], found, ids[row], sees)
+        return self._logprobs(hidden[row, column], found, ids[row], column)
 
     @torch.no_grad()
     def further(self, ids: Tensor, at: Tensor, lengths: Tensor, slots: Tensor, past: Past) -> Tensor:
@@ -105,17 +106,22 @@ class Network(nn.Module):
         rows = torch.arange(len(ids))
         last = hidden[rows, lengths - 1]
         found = (past.marks[slots, :reach] @ self.seek(last)[:, :, None])[:, :, 0]
-        return self._logprobs(last, found, past.ids[slots, :reach], sees[rows, lengths - 1])
+        return self._logprobs(last, found, past.ids[slots, :reach], at + lengths - 1)
 
     def _entered(self, ids: Tensor, before: Tensor, positions: Tensor) -> Tensor:
         """Each id knows the one before it from the first: whoever repeats a name has to find what follows what."""
         entered: Tensor = self.embed(ids) + self.before(self.embed(before)) + self.place(positions)
         return entered
 
-    def _logprobs(self, hidden: Tensor, found: Tensor, ids: Tensor, sees: Tensor) -> Tensor:
-        """Of N places: ``hidden`` (N, W), and of the T ids (N, T) before each how well they are ``found`` (N, T)."""
+    def _logprobs(self, hidden: Tensor, found: Tensor, ids: Tensor, here: Tensor) -> Tensor:
+        """Of N places, each ``here`` (N) in its ids (N, T): ``hidden`` (N, W), and how each id is ``found`` (N, T)."""
         spoken = functional.softmax(hidden @ self.embed.weight.T, -1)
-        pointed = functional.softmax((found / math.sqrt(self.shape.width)).masked_fill(~sees, -torch.inf), -1)
+        sees = torch.arange(ids.shape[1]) <= here[:, None]
+        one, two = functional.pad(ids, (1, 0))[:, :-1], functional.pad(ids, (2, 0))[:, :-2]
+        current, before = ids.gather(1, here[:, None]), ids.gather(1, (here[:, None] - 1).clamp(min=0))
+        same = (one == current).float()
+        found = found / math.sqrt(self.shape.width) + self.again[0] * same + self.again[1] * same * (two == before)
+        pointed = functional.softmax(found.masked_fill(~sees, -torch.inf), -1)
         share = torch.sigmoid(self.gate(hidden))
         mixed = ((1 - share) * spoken).scatter_add(1, ids, share * pointed)
         return torch.log((1 - _FLOOR * mixed.shape[-1]) * mixed + _FLOOR)

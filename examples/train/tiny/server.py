@@ -8,9 +8,10 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
@@ -27,7 +28,7 @@ _NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "top_p": (None, 1), "top_k": (None, 0, -1), "min_p": (None, 0), "repetition_penalty": (None, 1), "n": (None, 1),
     "stream": (None, False)}
 """What else may be asked for, as it changes nothing: logprobs are those of the whole distribution."""
-Handler = Callable[[web.Request], Coroutine[Any, Any, web.StreamResponse]]
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Server:
@@ -78,7 +79,10 @@ class Server:
 
     async def _load(self, request: web.Request) -> web.Response:
         body = await _object(request)
-        weights = await asyncio.to_thread(torch.load, body["path"], weights_only=True)
+        try:
+            weights = await asyncio.to_thread(torch.load, body["path"], weights_only=True)
+        except (OSError, RuntimeError, UnpicklingError) as error:
+            raise ValueError(f"no weights could be read: {error}") from None
         await asyncio.wrap_future(self.engine.load(weights, str(body["version"])))
         return web.json_response({"weight_version": self.engine.version})
 

@@ -3,19 +3,24 @@
 A group whose attempts all end alike has no advantage and teaches nothing. Of n attempts at pass rate p the chance that
 they do not is 1 - p^n - (1 - p)^n: highest at one half, nothing at 0 and at 1. A few attempts tell p only roughly, so
 the expectation is taken over all that they leave possible, and a task that was never tried may be anything. What was
-tried of others like it (of its template, say) tells a part, too.
+tried lately of others like it (of its template, say) tells a part, too.
 """
 
 from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 _PRIOR = 1.0
 """Passed and failed attempts that are imagined before the first one (Laplace): every rate is as likely."""
+
+
+FADING, FADING_ALIKE = 0.5, 0.9
+"""With each group what earlier ones told counts so much: of a task itself, and of its kind. The model learns meanwhile,
+and of a kind there are many more groups."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +79,26 @@ def _power(one: float, other: float, size: int) -> float:
     return mean
 
 
+@dataclass
+class History:
+    """What was tried of each task, and of each kind of tasks; what is not in them was not tried."""
+
+    tasks: dict[str, Tried] = field(default_factory=dict)
+    kinds: dict[str, Tried] = field(default_factory=dict)
+
+    def add(self, task: str, kind: str, ended: Sequence[bool]) -> None:
+        """One more group: whether each valid attempt passed. Groups are told in the order in which they ended."""
+        if not ended:
+            return
+        passed, failed = sum(ended), len(ended) - sum(ended)
+        self.tasks[task] = self.of(task).after(passed, failed, fading=FADING)
+        self.kinds[kind] = self.kinds.get(kind, Tried()).after(passed, failed, fading=FADING_ALIKE)
+
+    def of(self, task: str) -> Tried:
+        """What was tried of ``task``."""
+        return self.tasks.get(task, Tried())
+
+
 @dataclass(frozen=True, slots=True)
 class Curriculum:
     """How tasks are drawn. ``size`` is the attempts of a group.
@@ -88,9 +113,7 @@ class Curriculum:
     settled: int = 8
     alike: float = 0.25
 
-    def choose(
-        self, tasks: Mapping[str, str], history: Mapping[str, Tried], *, count: int, seed: int
-    ) -> list[str]:
+    def choose(self, tasks: Mapping[str, str], history: History, *, count: int, seed: int) -> list[str]:
         """``count`` of ``tasks`` (by name, with the kind that each is of), in proportion to their :meth:`worths`.
 
         None is drawn twice while there are others. Raises ValueError where there is nothing to choose from.
@@ -105,28 +128,19 @@ class Curriculum:
                 chosen.append(left.pop(dice.randrange(len(left)) if dice.random() < self.explore else 0))
         return chosen
 
-    def worths(self, tasks: Mapping[str, str], history: Mapping[str, Tried]) -> dict[str, float]:
+    def worths(self, tasks: Mapping[str, str], history: History) -> dict[str, float]:
         """How much a group of each task is expected to teach, from 0 to 1; 0 for one that is dropped."""
-        known = self._known(tasks, history)
-        return {name: 0.0 if self.dropped(history.get(name, Tried())) else informative(known[name], self.size)
-                for name in tasks}
+        return {name: 0.0 if self.dropped(history.of(name)) else
+                informative(self._known(name, kind, history), self.size) for name, kind in tasks.items()}
 
     def dropped(self, tried: Tried) -> bool:
         """So many attempts at it ended alike that it is not drawn but to look again."""
         return tried.passed + tried.failed >= self.settled and standing(tried) in (Standing.NEVER, Standing.ALWAYS)
 
-    def _known(self, tasks: Mapping[str, str], history: Mapping[str, Tried]) -> dict[str, Tried]:
-        """What is known of each task: what was tried of itself, and a part of what was tried of its kind."""
-        sums: dict[str, Tried] = {}
-        for name, kind in tasks.items():
-            own, before = history.get(name, Tried()), sums.get(kind, Tried())
-            sums[kind] = Tried(before.passed + own.passed, before.failed + own.failed)
-        known = {}
-        for name, kind in tasks.items():
-            own, others = history.get(name, Tried()), sums[kind]
-            known[name] = Tried(own.passed + self.alike * (others.passed - own.passed),
-                                own.failed + self.alike * (others.failed - own.failed), own.groups)
-        return known
+    def _known(self, name: str, kind: str, history: History) -> Tried:
+        """What is known of a task: what was tried of itself, and a part of what was tried of its kind."""
+        own, alike = history.of(name), history.kinds.get(kind, Tried())
+        return Tried(own.passed + self.alike * alike.passed, own.failed + self.alike * alike.failed, own.groups)
 
 
 def _drawn(worths: Mapping[str, float], dice: random.Random) -> list[str]:
@@ -134,12 +148,3 @@ def _drawn(worths: Mapping[str, float], dice: random.Random) -> list[str]:
     keys = {name: -math.log(1.0 - dice.random()) / worth if worth else math.inf
             for name, worth in sorted(worths.items())}
     return sorted(keys, key=lambda name: (keys[name], name))
-
-
-def gathered(groups: Iterable[tuple[str, Sequence[bool]]], *, fading: float = 1.0) -> dict[str, Tried]:
-    """The history of groups (task, whether each valid attempt passed), in the order in which they ended."""
-    history: dict[str, Tried] = {}
-    for task, ended in groups:
-        if ended:
-            history[task] = history.get(task, Tried()).after(sum(ended), len(ended) - sum(ended), fading=fading)
-    return history

@@ -9,13 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from woodshed.measure.curriculum import Curriculum, Tried, gathered, standing
+from woodshed.measure.curriculum import Curriculum, History, standing
 from woodshed.model import Attempt, Run, Task, Valid
 from woodshed.services.home import Home
 from woodshed.tasks.load import find_tasks
-
-FADING = 0.5
-"""What was measured of a task counts half as much with each further group of it: the model has changed since."""
 
 
 def kind(task: Task) -> str:
@@ -24,26 +21,25 @@ def kind(task: Task) -> str:
     return f"{family}/{template}" if isinstance(family, str) and isinstance(template, str) else task.id
 
 
-def history(
-    home: Home, tasks: Sequence[Task], *, agent: str | None = None, fading: float = FADING
-) -> dict[str, Tried]:
-    """What was tried of each task as it is now, oldest run first; a task that never was is not in it.
+def history(home: Home, tasks: Sequence[Task], *, agent: str | None = None) -> History:
+    """What was tried of each task as it is now, oldest run first.
 
     ``agent`` is a name, where only one's attempts count. Runs of ``tasks check`` and attempts that are not valid tell
     nothing.
     """
-    digests = {task.id: task.digest for task in tasks}
-    return gathered(_groups(home, digests, agent), fading=fading)
+    known = {task.id: task for task in tasks}
+    found = History()
+    for task, ended in _groups(home, {task.id: task.digest for task in tasks}, agent):
+        found.add(task, kind(known[task]), ended)
+    return found
 
 
-def told(
-    tasks: Sequence[Task], tried: Mapping[str, Tried], curriculum: Curriculum
-) -> list[dict[str, Any]]:
+def told(tasks: Sequence[Task], tried: History, curriculum: Curriculum) -> list[dict[str, Any]]:
     """A row each task, the one that a group is expected to teach most with first."""
     worths = curriculum.worths({task.id: kind(task) for task in tasks}, tried)
     rows = []
     for task in tasks:
-        own = tried.get(task.id, Tried())
+        own = tried.of(task.id)
         rows.append({
             "task": task.id, "kind": kind(task), "standing": standing(own).value,
             "pass_rate": None if own.rate is None else round(own.rate, 4), "groups": own.groups,
@@ -61,7 +57,7 @@ def listing(
 
 
 def choose(
-    tasks: Sequence[Task], tried: Mapping[str, Tried], curriculum: Curriculum, *, count: int, seed: int
+    tasks: Sequence[Task], tried: History, curriculum: Curriculum, *, count: int, seed: int
 ) -> list[Task]:
     """``count`` of the tasks to try next, drawn by what is known of them; the same ``seed`` draws the same."""
     by_name = {task.id: task for task in tasks}
