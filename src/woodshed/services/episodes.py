@@ -1,0 +1,350 @@
+"""Episodes: attempts that are acted from outside, call by call, as environments of reinforcement learning are.
+
+Each is an attempt like any other, in a run of its own: opened, recorded, captured and verified by ``run_attempt``. At
+most ``most`` are open at once. Who is silent for ``idle_s`` has left: its attempt is invalid (cancelled), its place free.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine
+from concurrent.futures import Future
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from woodshed import plugins
+from woodshed.attempt import Parts, run_attempt
+from woodshed.engine.lease import Lease
+from woodshed.errors import Cancelled, Cause, Conflict, EnvironmentFault, Missing, UsageError
+from woodshed.harness.outside import NAME, Outside
+from woodshed.harness.tools import chosen
+from woodshed.interfaces import SandboxEngine, Verifier
+from woodshed.model import Agent, Attempt, EventKind, Invalid, Outcome, Run, RunSpec, RunState, StopReason, Task, Valid
+from woodshed.model.deadlines import Deadlines
+from woodshed.model.episode import Act, Begin, Begun, Ended, Seen, ToolTold
+from woodshed.model.event import now
+from woodshed.services.grading import Grading
+from woodshed.services.home import Home, opened
+from woodshed.services.offer import Offer, made
+from woodshed.services.runs import planned
+from woodshed.store.eventlog import EventLog
+from woodshed.store.ids import new_run_id
+from woodshed.tasks.load import find_tasks
+
+MOST, IDLE_S = 4, 600.0
+_KEPT = 256
+"""Episodes that are over, whose ends are still told to those who ask again."""
+_ENDS = "the service ended"
+T = TypeVar("T")
+
+
+class Full(Conflict):
+    """As many episodes are open as may be."""
+
+
+@dataclass(slots=True)
+class _Live:
+    """The parts that all episodes share, while there are any."""
+
+    engine: SandboxEngine
+    verifier: Verifier
+    grading: Grading
+    lease: Lease
+
+
+@dataclass(slots=True)
+class Episode:
+    """One attempt that somebody acts. ``begun`` is what is told of it."""
+
+    begun: Begun
+    outside: Outside
+    running: asyncio.Task[Outcome]
+    calls: int = 0
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    @property
+    def over(self) -> bool:
+        """Whether it has its outcome."""
+        return self.running.done()
+
+    async def act(self, act: Act) -> Seen:
+        """What the tool answers; one call after the other. Raises Conflict where it is over already, StoreFault."""
+        async with self._lock:
+            if self.over:
+                raise Conflict(f"{self.begun.id} is over", field="id", remedy="Begin another one.")
+            self.calls += 1
+            answer = self.outside.call(act.tool, act.arguments)
+            await _first(answer, self.running)
+            if not answer.done():
+                return Seen(content="The attempt is over.", ended=await self._ended())
+            answered = answer.result()
+            result = answered.result
+            return Seen(content=result.content, exit_code=result.exit_code, truncated=result.truncated,
+                        timed_out=result.timed_out, ended=await self._ended() if answered.over else None)
+
+    async def finish(self) -> Ended:
+        """What was done is verified, in a fresh sandbox; asked again, the same. Raises StoreFault."""
+        if not self.over:
+            self.outside.end()
+        return await self._ended()
+
+    async def close(self, why: str = "whoever acted left before the end") -> None:
+        """Nothing of it runs any more. What was not finished has no verdict. Idempotent."""
+        self.outside.leave(why)
+        await asyncio.wait({self.running})
+
+    async def _ended(self) -> Ended:
+        await asyncio.wait({self.running})
+        attempt = self.begun.id
+        if self.running.cancelled():
+            return Ended(attempt=attempt, valid=False, cause=Cause.CANCELLED, detail=_ENDS, stop=StopReason.CANCELLED)
+        outcome = self.running.result()
+        verdict, stop = outcome.verdict, outcome.stop.value
+        if isinstance(verdict, Valid):
+            return Ended(attempt=attempt, valid=True, reward=verdict.total, rewards=verdict.rewards,
+                         passed=verdict.passed, cause=verdict.cause, stop=stop)
+        return Ended(attempt=attempt, valid=False, cause=verdict.cause, detail=verdict.detail, stop=stop)
+
+
+class Episodes:
+    """Opens them, in one event loop, and closes all that are left. Whoever asks may name what is offered."""
+
+    def __init__(
+        self, home: Home, offer: Offer, *, most: int = MOST, idle_s: float = IDLE_S, deadlines: Deadlines | None = None
+    ) -> None:
+        self._home, self._offer, self._idle_s = home, offer, idle_s
+        self._deadlines = deadlines or Deadlines()
+        self.most, self._free = most, asyncio.Semaphore(most)
+        self._known: dict[str, Episode] = {}
+        self._opening: asyncio.Task[_Live] | None = None
+        self._stack = AsyncExitStack()
+        self._closed = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    @property
+    def open(self) -> int:
+        """How many are open."""
+        return sum(not episode.over for episode in self._known.values())
+
+    def get(self, name: str) -> Episode:
+        """The episode of this id. Raises Missing."""
+        if (found := self._known.get(name)) is None:
+            raise Missing(f"no episode {name!r}", field="id", remedy="Begin one.")
+        return found
+
+    async def begin(self, begin: Begin) -> Episode:
+        """An attempt whose sandbox stands, and that waits for calls.
+
+        Raises Full, UsageError, Missing for what is not offered, EnvironmentFault where its sandbox does not open, and
+        StoreFault.
+        """
+        agent = Agent(name=NAME, harness=NAME, limits=begin.limits, tools=begin.tools)
+        task = await asyncio.to_thread(self._task, begin)
+        await self._place(begin.wait_s)
+        try:
+            episode = await self._begun(task, agent, begin.seed)
+        except BaseException:
+            self._free.release()
+            raise
+        episode.running.add_done_callback(self._freed)
+        try:
+            return await self._standing(episode)
+        except BaseException:
+            episode.outside.leave("whoever began it left")
+            raise
+
+    def forget(self, name: str) -> None:
+        """Its end is not asked for any more."""
+        self._known.pop(name, None)
+
+    async def close(self) -> None:
+        """All that are open are cut off, and everything live is closed. Idempotent."""
+        self._closed = True
+        for episode in self._known.values():
+            episode.outside.leave(_ENDS)
+            episode.running.cancel()
+        await asyncio.gather(*(one.running for one in self._known.values()), return_exceptions=True)
+        if self._opening is not None:
+            await asyncio.gather(self._opening, return_exceptions=True)
+        await self._stack.aclose()
+
+    def _freed(self, running: asyncio.Task[Outcome]) -> None:
+        self._free.release()
+        if not running.cancelled():
+            running.exception()  # told to whoever asks for the end, if anybody does
+
+    # -- beginning -----------------------------------------------------------------------------------------------------
+
+    def _task(self, begin: Begin) -> Task:
+        chosen(begin.tools)
+        folders = self._offer.folders([begin.task])
+        if len(folders) != 1:
+            raise UsageError(f"{begin.task!r} is {len(folders)} tasks", field="task", remedy="Name one of them.")
+        try:
+            [task] = find_tasks(folders)
+        except UsageError as error:
+            raise UsageError(self._offer.public(error.message), field="task") from None
+        if task.steps or task.feedback or task.person:
+            raise UsageError(f"{begin.task!r} has steps, or somebody who speaks to the agent", field="task",
+                             remedy="Ask for rollouts of it: nobody outside would hear them.")
+        return task
+
+    async def _place(self, wait_s: float) -> None:
+        if self._closed:
+            raise Full("the service ends")
+        if self._free.locked() and not wait_s:
+            raise Full(f"{self.most} episodes are open", remedy="End one, or say for how long to wait.")
+        try:
+            async with asyncio.timeout(wait_s or None):
+                await self._free.acquire()
+        except TimeoutError:
+            raise Full(f"{self.most} episodes are open, and none ended in {wait_s:g} s", remedy="End one.") from None
+
+    async def _begun(self, task: Task, agent: Agent, seed: int) -> Episode:
+        live = await self._live()
+        spec = RunSpec(
+            tasks=(str(task.folder),), digests={str(task.folder): task.digest}, groups={task.id: task.group},
+            agents=(agent,), concurrency=1, seed=seed, engine=self._offer.engine, deadlines=self._deadlines)
+        run = Run(id=new_run_id(), project=self._offer.project, spec=spec, created_at=now(),
+                  executor=live.lease.executor)
+        [attempt] = planned(run, [task])
+        await asyncio.to_thread(self._home.store.create_run, run, [attempt])
+        outside = Outside(self._idle_s)
+        running = asyncio.create_task(self._run(live, task, agent, attempt, outside))
+        told = Begun(id=attempt.id, task=task.id, instruction=task.instruction, tools=(), deadline_s=0)
+        episode = self._known[attempt.id] = Episode(told, outside, running)
+        over = [name for name, one in self._known.items() if one.over]
+        for name in over[:max(0, len(over) - _KEPT)]:
+            del self._known[name]
+        return episode
+
+    async def _standing(self, episode: Episode) -> Episode:
+        standing = episode.outside.standing
+        await _first(standing, episode.running)
+        if not standing.done():
+            verdict = episode.running.result().verdict
+            detail = verdict.detail if isinstance(verdict, Invalid) else "it ended before it began"
+            raise EnvironmentFault(self._offer.public(detail))
+        specs, deadline_s = standing.result()
+        tools = tuple(ToolTold(name=one.name, description=one.description, parameters=dict(one.parameters))
+                      for one in specs)
+        episode.begun = episode.begun.model_copy(update={"tools": tools, "deadline_s": deadline_s})
+        return episode
+
+    async def _live(self) -> _Live:
+        """The shared parts, made on first use. Raises UsageError, EnvironmentFault; the next one tries again."""
+        if self._opening is None:
+            self._opening = asyncio.create_task(self._made())
+        opening = self._opening
+        try:
+            return await asyncio.shield(opening)
+        except Exception:
+            if self._opening is opening:
+                self._opening = None
+            raise
+
+    async def _made(self) -> _Live:
+        async with AsyncExitStack() as stack:
+            lease = await asyncio.to_thread(Lease, self._home.path)
+            stack.callback(lease.release)
+            engine, verifier = plugins.engine(self._offer.engine, self._home.path), plugins.verifier()
+            stack.push_async_callback(engine.close)
+            await engine.open()
+            self._stack = stack.pop_all()
+        return _Live(engine, verifier, Grading(None, verifier, engine, self._home.blobs), lease)
+
+    async def _run(self, live: _Live, task: Task, agent: Agent, attempt: Attempt, outside: Outside) -> Outcome:
+        """The attempt, from its execution's row to the result's."""
+        store = self._home.store
+        number = await asyncio.to_thread(store.begin_execution, attempt.id, live.lease.executor)
+        if number is None:
+            raise Cancelled(f"{attempt.id} has a result already")
+        log = EventLog(store, attempt.id, number)
+        grader = live.grading.grader(task, log.emit)
+        parts = Parts(
+            engine=live.engine, harness=outside, verifier=live.verifier, model=None, blobs=self._home.blobs,
+            emit=grader.emit if grader else log.emit, grader=grader,
+            graded_in=grader.sandboxes if grader else None, deadlines=self._deadlines)
+        try:
+            outcome = await run_attempt(task, agent, parts, seed=attempt.seed)
+        except asyncio.CancelledError:
+            verdict = Invalid(cause=Cause.CANCELLED, detail=_ENDS)
+            log.emit(EventKind.VERDICT, verdict.to_json())
+            outcome = Outcome(verdict=verdict, stop=StopReason.CANCELLED)
+        await asyncio.to_thread(log.finish, outcome)
+        await asyncio.to_thread(store.set_run_state, attempt.run, RunState.FINISHED)
+        return outcome
+
+
+async def _first(*coming: asyncio.Future[Any]) -> None:
+    await asyncio.wait(coming, return_when=asyncio.FIRST_COMPLETED)
+
+
+class Local:
+    """Episodes in this process, for code that is not asynchronous: any thread may call, each waits for its answer.
+
+    Tasks are named below ``roots``. It has what :class:`woodshed.trainers.client.Client` has of episodes, and stands in
+    for it. Close it at the end, or use it with ``with``.
+    """
+
+    def __init__(
+        self, roots: list[Path], *, home: Path | None = None, engine: str = "native", most: int = MOST,
+        idle_s: float = IDLE_S,
+    ) -> None:
+        offer = made(roots, engine=engine)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="woodshed-episodes", daemon=True)
+        self._opened = opened(home)
+        self._home: Home = self._opened.__enter__()
+        self._thread.start()
+        self._episodes = Episodes(self._home, offer, most=most, idle_s=idle_s)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def begin(self, begin: Begin) -> Begun:
+        """See :meth:`Episodes.begin`."""
+        return self._wait(self._episodes.begin(begin)).begun
+
+    def act(self, episode: str, act: Act) -> Seen:
+        """See :meth:`Episode.act`."""
+        return self._wait(self._episodes.get(episode).act(act))
+
+    def finish(self, episode: str) -> Ended:
+        """See :meth:`Episode.finish`."""
+        return self._wait(self._episodes.get(episode).finish())
+
+    def leave(self, episode: str) -> None:
+        """Nobody acts it any more. One that is over, or gone, is no matter."""
+        with suppress(Missing):
+            self._wait(self._episodes.get(episode).close())
+
+    def close(self) -> None:
+        """All that are open are cut off, and everything live is closed. Idempotent."""
+        if self._loop.is_closed():
+            return
+        try:
+            self._wait(self._episodes.close())
+        finally:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+            self._opened.__exit__(None, None, None)
+
+    def _wait(self, doing: Coroutine[Any, Any, T]) -> T:
+        found: Future[T] = asyncio.run_coroutine_threadsafe(doing, self._loop)
+        return found.result()
