@@ -19,7 +19,7 @@ from trl import GRPOConfig, GRPOTrainer
 from woodshed.trainers.client import Client
 from woodshed.trainers.trl import RolloutFunc, reward
 
-VOCABULARY, GENERATIONS = 400, 4
+VOCABULARY, GENERATIONS = 400, 8
 
 
 def tokenizer() -> PreTrainedTokenizerFast:
