@@ -63,6 +63,8 @@ def _parameters(orders: dict[str, Any]) -> Any:
     params.ui = params.endpoint_slots = params.endpoint_metrics = params.endpoint_props = False
     params.offline = True
     params.use_jinja = True
+    if orders["lora"]:
+        params.lora_adapters = [xllamacpp.CommonAdapterLoraInfo(orders["lora"], 1.0)]
     if orders["template"]:
         params.chat_template = orders["template"]
     return params

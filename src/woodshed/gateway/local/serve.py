@@ -34,17 +34,20 @@ class LocalServer:
     """One llama.cpp server for one model, bound to 127.0.0.1 on a free port, with a key of this process.
 
     An async context manager that gives the base URL. ``reference`` is a catalog name, a .gguf path, or None for the
-    default; up to ``parallel`` requests are answered at once, each with the model's whole context. The server ends with
-    :meth:`stop` and, whatever happens, with this process. Its log lies in HOME/logs. The key stands in the environment
-    variable :data:`KEY_VARIABLE` of this process, which ``ModelSpec.key_variable`` names; never in arguments or files.
+    default; up to ``parallel`` requests are answered at once, each with the model's whole context. ``lora`` is a GGUF
+    file with an adapter, put over the weights (``trainers/lora.py`` writes them). The server ends with :meth:`stop`
+    and, whatever happens, with this process. Its log lies in HOME/logs. The key stands in the environment variable
+    :data:`KEY_VARIABLE` of this process, which ``ModelSpec.key_variable`` names; never in arguments or files.
     """
 
     def __init__(
-        self, reference: str | None, home: Path, *, parallel: int | None = None, threads: int | None = None
+        self, reference: str | None, home: Path, *, parallel: int | None = None, threads: int | None = None,
+        lora: Path | None = None,
     ) -> None:
         self.model = resolve(reference)
         self.parallel = max(1, min(parallel or self.model.slots, self.model.slots))
         self.threads = threads or usable_cores()
+        self.lora = lora
         self.base_url = ""
         self.log = home / "logs" / f"local-{os.getpid()}-{secrets.token_hex(4)}.log"
         self._home = home
@@ -110,6 +113,7 @@ class LocalServer:
         orders = {
             "model": str(path), "context_tokens": self.model.context_tokens, "parallel": self.parallel,
             "threads": self.threads, "template": chat or "", "key": _key(), "parent": os.getpid(),
+            "lora": str(self.lora) if self.lora is not None else "",
         }
         return json.dumps(orders).encode() + b"\n"
 
