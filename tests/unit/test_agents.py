@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import socket
+from pathlib import Path
+
 import pytest
 
 from woodshed.errors import UsageError
 from woodshed.model import Agent, Sampling
 from woodshed.services.agents import build, parse_model
+from woodshed.services.endpoints import Endpoints
 
 
 def test_a_name_and_an_address_are_an_endpoint() -> None:
@@ -25,6 +29,20 @@ def test_an_address_with_a_secret_or_without_a_place_is_refused(address: str) ->
         parse_model(f"m@{address}", sampling=Sampling())
     assert "secret" not in str(refused.value)
     assert "--model-key" in str(refused.value)
+
+
+async def test_a_persons_model_is_blamed_where_it_was_named(tmp_path: Path) -> None:
+    """What is wrong with the model of a person is said of --person: malformed, without a host, or not answering."""
+    for text in ("nobody", "m@http:///v1"):
+        with pytest.raises(UsageError) as refused:
+            parse_model(text, sampling=Sampling(), field="--person")
+        assert refused.value.field == "--person"
+    with socket.socket() as deaf:
+        deaf.bind(("127.0.0.1", 0))
+        person = parse_model(f"m@http://127.0.0.1:{deaf.getsockname()[1]}/v1", sampling=Sampling())
+        with pytest.raises(UsageError, match="no model answers") as silent:
+            await Endpoints(tmp_path, [], parallel=1, person=person).__aenter__()
+    assert silent.value.field == "--person"
 
 
 def test_tools_are_chosen_when_agents_are_built() -> None:

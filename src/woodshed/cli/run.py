@@ -137,7 +137,7 @@ def run(
             rules=rulesets.load(rules) if rules else None, retry=declared.load_retry(retry) if retry else None,
             deadlines=declared.deadlines(deadline or (), run_deadline), tell=note,
             person=agent_service.parse_model(
-                person, sampling=Sampling(), key_variable=model_key) if person else None)
+                person, sampling=Sampling(), key_variable=model_key, field="--person") if person else None)
         if detach:
             _detach(shared.submit(home, spec, found, priority=priority or 0, key=key, slots=concurrency, pool=pool,
                                   not_before=not_before.astimezone(UTC) if not_before else None, project=project), json)

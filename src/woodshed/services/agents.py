@@ -85,12 +85,13 @@ def crossed(harnesses: Sequence[str], models: Sequence[ModelSpec], *, limits: Ag
 
 def parse_model(
     text: str, *, sampling: Sampling, key_variable: str | None = None, capture: str = "off",
-    require: str | None = None, policy_version: str | None = None,
+    require: str | None = None, policy_version: str | None = None, field: str = "--model",
 ) -> ModelSpec:
     """The ModelSpec that ``text`` means: ``local[:NAME]``, ``FILE.gguf``, ``NAME@URL``, ``NAME@URL,URL…`` (a pool).
 
     A NAME alone takes its endpoint from the setting ``model_url``. ``capture`` says how tokens are asked for, and
-    ``require`` the least level of it (``auto``, then, where nothing else is said). Raises UsageError for anything else.
+    ``require`` the least level of it (``auto``, then, where nothing else is said). Raises UsageError for anything else,
+    whose ``field`` is where ``text`` was said.
     """
     if capture not in CAPTURES:
         raise UsageError(f"unknown way to capture '{capture}'", field="--capture",
@@ -100,10 +101,10 @@ def parse_model(
                          remedy=f"Known: {', '.join(level.value for level in WORST)}.")
     told = {"capture": "auto" if require is not None and capture == "off" else capture,
             "capture_least": CaptureLevel(require) if require is not None else None, "policy_version": policy_version}
-    return _endpoint(text, sampling, key_variable).model_copy(update=told)
+    return _endpoint(text, sampling, key_variable, field).model_copy(update=told)
 
 
-def _endpoint(text: str, sampling: Sampling, key_variable: str | None) -> ModelSpec:
+def _endpoint(text: str, sampling: Sampling, key_variable: str | None, field: str) -> ModelSpec:
     if text == "local" or text.startswith(LOCAL) or text.endswith(".gguf"):
         from woodshed.gateway.local import resolve
 
@@ -113,17 +114,17 @@ def _endpoint(text: str, sampling: Sampling, key_variable: str | None) -> ModelS
     urls = [one.strip().rstrip("/") for one in (url if at else settings.setting("model_url")).split(",")]
     if not name or not all(one.startswith(("http://", "https://")) for one in urls):
         raise UsageError(
-            f"'{text}' names no endpoint", field="--model",
+            f"'{text}' names no endpoint", field=field,
             remedy="Say local, local:NAME, FILE.gguf, or NAME@http://HOST:PORT/v1 (several of one model: URL,URL).",
         )  # fmt: skip
     for one in urls:
-        _check_address(one)
+        _check_address(one, field)
     key = key_variable or settings.setting("model_key") or None
     first, *others = dict.fromkeys(urls)
     return ModelSpec(name=name, base_url=first, others=tuple(others), sampling=sampling, key_variable=key)
 
 
-def _check_address(url: str) -> None:
+def _check_address(url: str, field: str) -> None:
     """An address is recorded and shown: it holds no secret. Raises UsageError, which does not repeat it."""
     remedy = "Say NAME@http://HOST:PORT/v1, and name the variable that holds the key with --model-key."
     try:
@@ -132,6 +133,6 @@ def _check_address(url: str) -> None:
     except ValueError:
         sound = False
     if not sound:
-        raise UsageError("the model's address has no host, or no valid port", field="--model", remedy=remedy)
+        raise UsageError("the model's address has no host, or no valid port", field=field, remedy=remedy)
     if "@" in parts.netloc or parts.query or parts.fragment:
-        raise UsageError("the model's address holds a user, a password or a query", field="--model", remedy=remedy)
+        raise UsageError("the model's address holds a user, a password or a query", field=field, remedy=remedy)

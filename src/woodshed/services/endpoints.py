@@ -32,14 +32,15 @@ class Endpoints:
         self, home: Path, agents: Iterable[Agent], *, parallel: int, person: ModelSpec | None = None
     ) -> None:
         self._home, self._parallel = home, parallel
-        self._models = [*(agent.model for agent in agents if agent.model), *([person] if person else [])]
+        self._models = [(agent.model, "--model") for agent in agents if agent.model]
+        self._models += [(person, "--person")] if person else []
         self._served: dict[str, Served] = {}
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
         try:
-            for model in self._models:
-                await self._open(model)
+            for model, field in self._models:
+                await self._open(model, field)
         except BaseException:
             await self._stack.aclose()
             raise
@@ -63,7 +64,7 @@ class Endpoints:
             return model
         return live.model.model_copy(update={name: getattr(model, name) for name in _OURS})
 
-    async def _open(self, model: ModelSpec) -> None:
+    async def _open(self, model: ModelSpec, field: str) -> None:
         if model.base_url in self._served:
             return
         if model.base_url.startswith(LOCAL):
@@ -73,7 +74,7 @@ class Endpoints:
         elif not any(await asyncio.gather(*(reachable(model.at(url)) for url in model.addresses))):
             raise UsageError(
                 f"no model answers at {' or '.join(model.addresses)}",
-                field="--model",
+                field=field,
                 remedy="Start the server, or mend the address.",
             )
 
