@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,8 @@ from woodshed.errors import UsageError
 from woodshed.model import Agent, RunState
 from woodshed.services import runs
 from woodshed.services.home import Home, opened
+from woodshed.services.settling import Settling, Worked
+from woodshed.store.queue import Lane
 
 TASK = str(EXAMPLES / "first-steps" / "write-file")
 
@@ -101,3 +105,28 @@ async def test_a_run_in_one_process_has_its_project(new_home: Callable[[], Path]
         home.store.set_run_state(done.id, RunState.INTERRUPTED)
         assert runs.resumable(home, spec, "yours") is None
         assert runs.resumable(home, spec, "mine") is not None
+
+
+def test_opening_says_when_nothing_was_paused(home: Home) -> None:
+    """A project without a paused run, or a name that is no project's, is answered in words."""
+    done = CliRunner().invoke(app, ["runs", "open", "--project", "nobody"])
+    assert (done.exit_code, done.stdout.strip()) == (0, "nobody has no paused run")
+    assert said("runs", "open", "--project", "nobody") == {"runs": []}
+
+
+def test_attempts_that_break_together_tell_once(home: Home) -> None:
+    """One of them pauses the run and tells of it; the others find it paused."""
+    run = said("run", TASK, "-a", "oracle", "-n", "2", "--detach")["run"]
+    told: list[str] = []
+    worked = Worked("one")
+    settling = Settling(home, Lane.MAIN, None, worked, lambda _: "", told.append)  # type: ignore[arg-type]  # executes nothing
+    together = threading.Barrier(6)
+
+    def pause() -> None:
+        together.wait()
+        settling.pause(run, "no model answers")
+
+    with ThreadPoolExecutor(6) as threads:
+        for waiting in [threads.submit(pause) for _ in range(6)]:
+            waiting.result()
+    assert told == [f"{run} is paused: no model answers"]

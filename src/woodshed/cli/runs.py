@@ -72,6 +72,8 @@ def reopen(run: OneOrAll = None, project: Project = None, json: Json = False) ->
     else:
         for one in opened_:
             _say(one, json)
+        if not opened_:
+            out.print(f"{plain(projects.demanded(project))} has no paused run")
 
 
 @app.command()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import platform
 import random
+import threading
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -68,6 +69,7 @@ class Settling:
         self._home, self._queue, self._lane = home, home.store.queue, lane
         self._runtimes, self._worked, self._why, self._tell = runtimes, worked, why, tell
         self._executor, self._seen = worked.executor, seen
+        self._pausing = threading.Lock()
         self._chance = random.Random()  # noqa: S311 (spreads retries; nothing secret)
 
     async def attempt(self, attempt: Attempt) -> None:
@@ -157,11 +159,12 @@ class Settling:
 
     def pause(self, run_id: str, reason: str) -> None:
         """Nothing more is handed out of a run that was open."""
-        found = self._queue.submission(run_id)
-        if found is not None and found.state is SubmissionState.OPEN:
-            with suppress(UsageError):  # it was over in between
-                self._queue.turn(run_id, SubmissionState.PAUSED, reason)
-                self._tell(f"{run_id} is paused: {reason}")
+        with self._pausing:  # attempts of a run break together: one of them pauses it, and tells
+            found = self._queue.submission(run_id)
+            if found is not None and found.state is SubmissionState.OPEN:
+                with suppress(UsageError):  # it was over in between
+                    self._queue.turn(run_id, SubmissionState.PAUSED, reason)
+                    self._tell(f"{run_id} is paused: {reason}")
 
     async def _condemned(self, attempt: Attempt) -> bool:
         """Whether the attempt has killed its workers so often that it is not tried again; then it has its result."""
