@@ -341,13 +341,8 @@ _POLICY_LOCK = 0x7770  # "wp": the class of PostgreSQL's advisory locks under wh
 def _announced(
     connection: sa.Connection, project: str, endpoint: str, version: Version, current: Policy | None
 ) -> int:
-    """The rank that a version has, or gets. Raises Conflict for a name among numbers, or the other way round."""
-    if current is not None:
-        _alike(endpoint, version, current)
-    if isinstance(version, int):
-        return version
-    known = sa.select(policies.c.rank).where(_of(project, endpoint), policies.c.version == json.dumps(version))
-    found: int | None = connection.execute(known).scalar()
+    """The rank that a version has, or gets."""
+    found = _known(connection, project, endpoint, version, current)
     return found if found is not None else 0 if current is None else current.rank + 1
 
 
@@ -355,15 +350,23 @@ def _rank(
     connection: sa.Connection, project: str, endpoint: str, version: Version, current: Policy | None
 ) -> int:
     """The rank of the version that a request names. A name must have been announced."""
+    found = _known(connection, project, endpoint, version, current)
+    if found is None:
+        raise Conflict(f"{version!r} was not announced as a version of {endpoint}", field="policy_version",
+                       remedy=f"Say: PUT /v1/policies/{endpoint}")
+    return found
+
+
+def _known(
+    connection: sa.Connection, project: str, endpoint: str, version: Version, current: Policy | None
+) -> int | None:
+    """A number is its own rank, a name has that of its announcement, if any. Raises Conflict where both are mixed."""
     if current is not None:
         _alike(endpoint, version, current)
     if isinstance(version, int):
         return version
-    known = sa.select(policies.c.rank).where(_of(project, endpoint), policies.c.version == json.dumps(version))
-    found: int | None = connection.execute(known).scalar()
-    if found is None:
-        raise Conflict(f"{version!r} was not announced as a version of {endpoint}", field="policy_version",
-                       remedy=f"Say: PUT /v1/policies/{endpoint}")
+    query = sa.select(policies.c.rank).where(_of(project, endpoint), policies.c.version == json.dumps(version))
+    found: int | None = connection.execute(query).scalar()
     return found
 
 
