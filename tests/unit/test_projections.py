@@ -83,8 +83,9 @@ def test_nemo_gets_items_and_a_mask() -> None:
 def test_openenv_gets_a_turn_for_each_call() -> None:
     """The mask covers prompt and completion, and the reward stands apart."""
     made = projections.openenv(rollout(**BROKEN_BY_US), CALLS)
-    assert (made["version"], made["reward"], len(made["turns"])) == (1, None, 3)
-    assert made["turns"][1] == {
+    assert made["reward"] is None
+    assert (made["trace"].keys(), len(made["trace"]["turns"])) == ({"schema_version", "turns"}, 3)
+    assert made["trace"]["turns"][1] == {
         "node_id": "m00002", "prompt_token_ids": [1, 2, 3, 4], "completion_token_ids": [5], "per_token_logps": [-0.5],
         "loss_mask": [0, 0, 0, 0, 1],
         "request": {"messages": [{"role": "user", "content": "hi"}], "tools": []},

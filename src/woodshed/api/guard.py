@@ -24,7 +24,7 @@ BODY_S, SEND_S = 20.0, 60.0
 """Within this a body is here, and a piece of an answer is taken by whoever asked."""
 LINGER_BYTES, LINGER_S = 16_000_000, 1.0
 """So much of a body that is too large is read, so that its sender hears why it is refused."""
-OPEN = frozenset({"/health"})
+OPEN = frozenset({"/health", "/openenv/health", "/openenv/metadata", "/openenv/schema"})
 """Paths that need no key: they tell nothing of anyone."""
 
 
@@ -42,9 +42,11 @@ class Guard:
         self._key = hashlib.sha256(key.encode()).digest()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request; whatever is no HTTP is closed."""
+        """Serve one request, or a WebSocket whose key is known; anything else is closed."""
         if scope["type"] != "http":
-            if scope["type"] == "websocket":
+            if scope["type"] == "websocket" and self._known(dict(scope["headers"])):
+                await self._app(scope, receive, send)
+            elif scope["type"] == "websocket":
                 await send({"type": "websocket.close", "code": 1008})
             return
         answer = _Answer(send)

@@ -20,9 +20,10 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from woodshed.api.app import application
-from woodshed.api.guard import BODY_S
+from woodshed.api.guard import BODY_BYTES, BODY_S
 from woodshed.errors import StoreFault, UsageError
 from woodshed.services import rollouts, working
+from woodshed.services.episodes import MOST, Episodes
 from woodshed.services.home import Home
 from woodshed.services.offer import Offer
 
@@ -58,14 +59,16 @@ def listening(host: str, port: int, *, remote: bool = False) -> socket.socket:
 
 
 async def serve(
-    home: Home, offer: Offer, key: str, listener: socket.socket, terms: working.Terms | None, tell: Tell
+    home: Home, offer: Offer, key: str, listener: socket.socket, terms: working.Terms | None, tell: Tell,
+    *, episodes: int = MOST,
 ) -> None:
     """Serve until SIGTERM or SIGINT: then nothing more begins, and what runs goes on to its end, while groups are
 
     still handed out. A second signal stops that, too; what was cut off goes on with the next start. ``terms`` are of
-    the worker here; None: others do the work. Raises what ends the worker.
+    the worker here; None: others do the work. At most so many ``episodes`` are open at once; they are cut off at the
+    end. Raises what ends the worker.
     """
-    server, stop = answering(home, offer, key), _Stop(asyncio.get_running_loop())
+    server, stop = answering(home, offer, key, episodes=episodes), _Stop(asyncio.get_running_loop())
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     tending = asyncio.create_task(_tend(home, tell))
     working_ = asyncio.create_task(_work(home, terms, stop, tell))
@@ -73,6 +76,7 @@ async def serve(
         await asyncio.wait([serving, working_], return_when=asyncio.FIRST_COMPLETED)
     finally:
         server.end()
+        await server.episodes.close()
         for task in (working_, tending):
             task.cancel()
         await asyncio.gather(serving, working_, tending, return_exceptions=True)
@@ -81,16 +85,19 @@ async def serve(
         raise error
 
 
-def answering(home: Home, offer: Offer, key: str, bounds: Bounds = Bounds()) -> Server:
-    """A server of the application, for ``await server.serve(sockets=[…])``."""
+def answering(
+    home: Home, offer: Offer, key: str, bounds: Bounds = Bounds(), *, episodes: int = MOST
+) -> Server:
+    """A server of the application, for ``await server.serve(sockets=[…])``. Its ``episodes`` are closed after it."""
     logging.getLogger("uvicorn").setLevel(logging.ERROR)  # what anyone sends is no news
-    app = application(home, offer, key, body_s=bounds.body_s)
+    acted = Episodes(home, offer, most=episodes)
+    app = application(home, offer, key, acted, body_s=bounds.body_s)
     config = uvicorn.Config(
-        app, ws="none", lifespan="off", log_config=None,
+        app, ws="websockets-sansio", ws_max_size=BODY_BYTES, lifespan="off", log_config=None,
         http=partial(_Patient, bounds.head_s),  # type: ignore[arg-type]  # called like a class, and nothing else
         access_log=False, limit_concurrency=bounds.connections, timeout_keep_alive=IDLE_S,
         timeout_graceful_shutdown=LEAVE_S, server_header=False, date_header=False)
-    return Server(config, app.ending)
+    return Server(config, app.ending, acted)
 
 
 async def _work(home: Home, terms: working.Terms | None, stop: _Stop, tell: Tell) -> None:
@@ -141,9 +148,9 @@ class _Stop:
 class Server(uvicorn.Server):
     """uvicorn's, but signals are ours to hear, and whoever waits for something is answered before it ends."""
 
-    def __init__(self, config: uvicorn.Config, ending: asyncio.Event) -> None:
+    def __init__(self, config: uvicorn.Config, ending: asyncio.Event, episodes: Episodes) -> None:
         super().__init__(config)
-        self._ending = ending
+        self._ending, self.episodes = ending, episodes
 
     def end(self) -> None:
         """End soon."""
@@ -174,6 +181,12 @@ class _Patient(H11Protocol):
         if self._looking is not None:
             self._looking.cancel()
         super().connection_lost(exc)
+
+    def handle_websocket_upgrade(self, event: Any) -> None:
+        """From now on it is a WebSocket's, which has pings."""
+        if self._looking is not None:
+            self._looking.cancel()
+        super().handle_websocket_upgrade(event)
 
     def _look_later(self) -> None:
         self._looking = self.loop.call_later(self._head_s, self._look)

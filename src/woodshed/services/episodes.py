@@ -1,7 +1,7 @@
 """Episodes: attempts that are acted from outside, call by call, as environments of reinforcement learning are.
 
 Each is an attempt like any other, in a run of its own: opened, recorded, captured and verified by ``run_attempt``. At
-most ``most`` are open at once. Who is silent for ``idle_s`` has left: its attempt is invalid (cancelled), its place free.
+most ``most`` are open at once. Who is silent for ``idle_s`` has left: the attempt is invalid, and its place is free.
 """
 
 from __future__ import annotations

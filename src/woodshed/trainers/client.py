@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from http.client import HTTPException
 from typing import Any, TypeVar
 from urllib.error import HTTPError, URLError
@@ -14,8 +15,11 @@ from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_ope
 from woodshed.errors import Conflict, EnvironmentFault, Missing, UsageError
 from woodshed.model import Record
 from woodshed.model.delivery import Asked, Delivered, Deliveries, Made, PolicyTold, RequestWhole, Settled
+from woodshed.model.episode import Act, Begin, Begun, Ended, Seen
 
 R = TypeVar("R", bound=Record)
+OPEN_S, ACT_S = 540.0, 3600.0
+"""Beyond the usual, a sandbox may take to open, and a call or a verification to end: their own limits come first."""
 
 
 class _NoRedirects(HTTPRedirectHandler):
@@ -83,6 +87,26 @@ class Client:
     def give_back(self, deliveries: Sequence[str]) -> Settled:
         """Whoever asks next gets them."""
         return self._call(Settled, "POST", "/v1/groups/give-back", {"deliveries": list(deliveries)})
+
+    # -- episodes ------------------------------------------------------------------------------------------------------
+
+    def begin(self, begin: Begin) -> Begun:
+        """An attempt that waits for calls. Raises Conflict where as many are open as may be."""
+        return self._call(Begun, "POST", "/v1/episodes", begin.to_json(), again=False, wait_s=OPEN_S + begin.wait_s)
+
+    def act(self, episode: str, act: Act) -> Seen:
+        """What a tool answers. Raises Conflict where the attempt is over already."""
+        return self._call(Seen, "POST", f"/v1/episodes/{quote(episode, safe='')}/act", act.to_json(), again=False,
+                          wait_s=ACT_S)
+
+    def finish(self, episode: str) -> Ended:
+        """What was done is verified. May be asked again."""
+        return self._call(Ended, "POST", f"/v1/episodes/{quote(episode, safe='')}/finish", {}, wait_s=ACT_S)
+
+    def leave(self, episode: str) -> None:
+        """Nobody acts it any more. One that is gone is no matter."""
+        with suppress(Missing):
+            self._call(Ended, "DELETE", f"/v1/episodes/{quote(episode, safe='')}", wait_s=ACT_S)
 
     def _call(self, of: type[R], method: str, path: str, body: Any = None, again: bool = True, wait_s: float = 0) -> R:
         until, pause_s = time.monotonic() + (self._patience_s if again else 0.0), 0.1

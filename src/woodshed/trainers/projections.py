@@ -104,17 +104,17 @@ def nemo(rollout: Rollout, calls: Sequence[CallRecord]) -> dict[str, Any]:
 
 
 def openenv(rollout: Rollout, calls: Sequence[CallRecord]) -> dict[str, Any]:
-    """A ``TrainingTrace`` 1: a turn each call. Its reward stands apart, and may be None."""
+    """``trace`` is a ``TrainingTrace`` 1, a turn each call; the ``reward`` stands apart, and may be None."""
     if rollout.reward is not None:
         learnable(rollout)
-    return {"version": 1, "reward": rollout.reward, "turns": [{
+    return {"reward": rollout.reward, "trace": {"schema_version": 1, "turns": [{
         "node_id": call.call, "prompt_token_ids": _list(call.prompt_token_ids),
         "completion_token_ids": _list(call.completion_token_ids), "per_token_logps": _list(call.logprobs),
         "loss_mask": [0] * len(call.prompt_token_ids or ()) + list(call.loss_mask or ()),
         "request": {"messages": asked(call), "tools": list(call.tools)}, "response": answered(call),
         "metadata": {"parent": call.parent, "policy_version": call.policy_version,
                      "finish_reason": call.finish_reason, "capture_level": call.capture_level.value},
-    } for call in calls]}
+    } for call in calls]}}
 
 
 def _logprobs(rollout: Rollout, row: TokenRow) -> tuple[float, ...]:
