@@ -467,3 +467,32 @@ def test_a_program_that_ends_amid_everything_ends_quietly(shed_home: Path) -> No
         capture_output=True, text=True, check=False, timeout=120)
     assert (done.returncode, done.stdout) == (0, "SandboxDied\n"), done.stderr
     assert done.stderr == ""
+
+
+STARVED = """
+import os, signal
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+if os.fork():
+    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    signal.pause()
+while True:
+    pass
+"""
+
+
+async def test_a_command_that_dies_slowly_takes_nothing_else_along(engine: NativeEngine) -> None:
+    """A killed process that gets no processor to end on is waited for; other commands of the box live on."""
+    box = await engine.create(SPEC, SandboxPolicy())
+    try:
+        other = await box.start("sleep 600")
+        for _ in range(3):
+            hog = await box.start(["python3", "-c", STARVED.replace("signal.pause()", "os._exit(0)")])
+            assert (await box.exec(["python3", "-c", STARVED], timeout_s=0.3)).timed_out
+            await hog.kill()
+        alive = asyncio.create_task(other.wait())
+        assert (await box.exec("sleep 0.1")).exit_code == 0
+        assert not alive.done()
+        await other.kill()
+        await alive
+    finally:
+        await box.close()

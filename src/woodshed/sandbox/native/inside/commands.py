@@ -26,6 +26,7 @@ _MARK = 10
 UNMARKED = (1 << 62) - 1
 _KILL_FOR_S = 2.0
 _ROUNDS = 100
+_DYING_S = 0.001  # between looks at what was killed and has not ended yet
 INTERRUPT = signal.SIGRTMAX
 """What makes a session's shell give up its command: it has a trap for it, and nothing else uses it."""
 _ABOVE = 16
@@ -156,9 +157,10 @@ class Commands:
         """End the command ``target`` and all its descendants, also those that left its session and lost their parent.
 
         A process belongs to it by its mark (inherited; ``marks`` numbers from the target's on), by its session, or by
-        its parents; a mark never given counts as this one's. Answers when none of them lives. A tree that outgrows us
-        (a fork bomb) takes every process of the box with it. Where the target is one command of a session, the shell
-        ``shell`` is not killed but told to give it up; the answer has its directory. ``spare``: not even told.
+        its parents; a mark never given counts as this one's. Answers when none of them lives, or those that do have
+        been killed and only wait for a processor to end on. A tree that outgrows us (a fork bomb) takes every process
+        of the box with it. Where the target is one command of a session, the shell ``shell`` is not killed but told to
+        give it up; the answer has its directory. ``spare``: not even told.
         """
         target, answer = message["target"], wire.Message(ok=1)
         shell = self.leaders.get(message.get("shell", 0), 0)
@@ -167,17 +169,21 @@ class Commands:
             _signal(shell, INTERRUPT)
         spared = shell or self.leaders.get(message.get("spare", 0), 0)
         leader, until = self.leaders.get(target, -1), time.monotonic() + _KILL_FOR_S
-        rounds = 0
+        rounds, killed = 0, set[int]()
         marks = range(target, target + 1 + message.get("marks", 0))
         while doomed := self._descendants(leader, marks, shell, spared):
-            rounds += 1
+            grown = not doomed <= killed
+            rounds += grown
             if rounds > _ROUNDS or time.monotonic() > until:
-                if not spared:
+                if grown and not spared:
                     _signal(-1)
                 break
             for pid in doomed:
                 _signal(pid)
+            killed |= doomed
             self.reap()
+            if not grown:
+                time.sleep(_DYING_S)
         wire.reply(self.channel, message, answer)
 
     def _descendants(self, leader: int, marks: range, shell: int = 0, spared: int = 0) -> set[int]:
