@@ -43,7 +43,7 @@ def sometimes(messages: Sequence[Mapping[str, Any]], chance: random.Random) -> s
         raise ConnectionAbortedError("as though the server had died")
     if any(message["role"] == "assistant" for message in messages):
         return "done"
-    done = "echo 'hello world' > hello.txt; cp notes.txt backup.txt; cp *.txt backup/ 2>/dev/null; true"
+    done = "echo 'hello world' > hello.txt; cp config.example.ini config.ini 2>/dev/null; true"
     return call("bash", command=done if kind < 0.6 else "echo nothing")
 
 
