@@ -1,7 +1,7 @@
 """Teach a real model, Qwen2.5-Coder-0.5B, one-command tasks: GRPO with LoRA through the whole of Woodshed.
 
     python examples/train/train_demo.py                 # three seeds, at most 45 minutes each on two quiet cores
-    python examples/train/train_demo.py --short         # one round: the parts fit together, nothing is shown
+    python examples/train/train_demo.py --short         # two rounds: the parts fit together, nothing is shown
 
 Killed, it goes on where it was, if it is begun again with the same options. Writes figures as JSON, curves as SVG.
 Needs a CPU build of torch 2.13.0 and then the extra 'train' (make train-demo sees to both); it fetches the weights.
@@ -32,7 +32,7 @@ from woodshed.services.home import opened
 from woodshed.services.measured import publish, stamp
 
 MODEL = "qwen2.5-coder-0.5b"
-SHORT = Plan(tasks=18, heldout=6, unseen=3, rounds=1, groups=3, size=4)
+SHORT = Plan(tasks=18, heldout=6, unseen=3, rounds=2, groups=3, size=4)
 
 
 def told(text: str) -> None:

@@ -29,7 +29,10 @@ from woodshed.measure.curve import Line, curves
 from woodshed.services.home import opened
 from woodshed.services.measured import publish, stamp
 
-SHORT = replace(Plan(), tasks=120, heldout=60, unseen=0, between=0, rounds=6, seconds=40.0)
+SHORT = replace(
+    Plan(), templates=("write", "delete", "folder", "append"), tasks=80, heldout=60, unseen=0, between=0, babble=300,
+    warm=400, width=64, rounds=5, groups=16, rate=1e-3, seconds=600.0)
+"""Four templates and five rounds: enough to see that it learns."""
 
 
 def trained(plan: Plan, home: Path) -> dict[str, Any]:

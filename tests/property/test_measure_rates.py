@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from woodshed.measure import interval_of_tasks, mean_of_tasks, pass_at_k, wilson
+from woodshed.measure.rates import difference
 
 COUNTS = st.lists(
     st.integers(0, 12).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))), min_size=0, max_size=12
@@ -100,3 +101,24 @@ def test_repeating_tries_of_unequal_tasks_does_not_fake_certainty(tasks: int, pa
     naive = wilson(passing / tasks, tasks * repeats)
     assert often == pytest.approx(once)
     assert often[1] - often[0] > naive[1] - naive[0]
+
+
+def test_a_difference_of_rates_is_newcombes() -> None:
+    """The examples of his paper (1998, table II, method 10): 56/70 and 48/80, 9/10 and 3/10, 10/10 and 0/20."""
+    for before, after, low, high in (((48, 80), (56, 70), 0.0524, 0.3339), ((3, 10), (9, 10), 0.1705, 0.8090),
+                                     ((0, 20), (10, 10), 0.6791, 1.0)):
+        gained, interval = difference(before, after)
+        assert gained == pytest.approx(after[0] / after[1] - before[0] / before[1])
+        assert interval == pytest.approx((low, high), abs=5e-4)
+    with pytest.raises(ValueError, match="without tries"):
+        difference((0, 0), (1, 2))
+
+
+@given(tries(60), tries(60))
+def test_a_difference_of_rates_stays_in_its_interval(one: tuple[int, int, int], other: tuple[int, int, int]) -> None:
+    """And turned round it is the same with the other sign."""
+    before, after = (one[1], one[0]), (other[1], other[0])
+    gained, (low, high) = difference(before, after)
+    assert -1 - 1e-9 <= low <= gained <= high <= 1 + 1e-9
+    back, (back_low, back_high) = difference(after, before)
+    assert (back, back_low, back_high) == pytest.approx((-gained, -high, -low), abs=1e-9)

@@ -49,7 +49,7 @@ class Policy:
         self._model = get_peft_model(base, LoraConfig(
             r=RANK, lora_alpha=int(ALPHA), target_modules=list(_LAYERS), task_type="CAUSAL_LM"))
         self._inner = self._model.base_model.model
-        self.optimizer = torch.optim.AdamW(self._learnt().values(), lr=rate, betas=(0.9, 0.95), weight_decay=0.0)
+        self.optimizer = torch.optim.AdamW(self.learnt().values(), lr=rate, betas=(0.9, 0.95), weight_decay=0.0)
 
     def logprobs(self, ids: Tensor, where: Tensor) -> Tensor:
         """Logprobs (N, V) at the places of ``where``. Rows are padded behind, which nothing before it can see."""
@@ -59,7 +59,7 @@ class Policy:
     def write(self, path: Path) -> None:
         """The adapter as a GGUF file."""
         found: dict[str, list[Any]] = {}
-        for name, value in self._learnt().items():
+        for name, value in self.learnt().items():
             module, _, rest = name.partition(".lora_")
             found.setdefault(module, [None, None])["AB".index(rest[0])] = value.detach().float().numpy()
         lora.write(path, {module: (down, up) for module, (down, up) in found.items()},
@@ -68,18 +68,19 @@ class Policy:
     def save(self, path: Path) -> None:
         """The adapter and the optimizer stand in ``path``, in one piece."""
         partial = path.with_name(path.name + ".partial")
-        torch.save({"adapter": self._learnt(), "optimizer": self.optimizer.state_dict()}, partial)
+        torch.save({"adapter": self.learnt(), "optimizer": self.optimizer.state_dict()}, partial)
         partial.replace(path)
 
     def load(self, path: Path) -> None:
         """Go on from what :meth:`save` wrote."""
         saved = torch.load(path, weights_only=True)
         with torch.no_grad():
-            for name, value in self._learnt().items():
+            for name, value in self.learnt().items():
                 value.copy_(saved["adapter"][name])
         self.optimizer.load_state_dict(saved["optimizer"])
 
-    def _learnt(self) -> dict[str, Tensor]:
+    def learnt(self) -> dict[str, Tensor]:
+        """What learns, by name: A and B of each layer."""
         return {name: value for name, value in self._model.named_parameters() if value.requires_grad}
 
 

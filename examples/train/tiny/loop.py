@@ -25,7 +25,7 @@ from tiny.server import save
 from tiny.text import Vocabulary
 from tiny.warm import learn, talks, vocabulary
 from woodshed.measure.curriculum import Curriculum, History
-from woodshed.measure.rates import wilson
+from woodshed.measure.rates import difference, wilson
 from woodshed.model import Agent, AgentLimits, Attempt, ModelSpec, Run, Sampling, Task, Valid
 from woodshed.model.rollout import CaptureLevel, Rollout
 from woodshed.model.rules import ClaimRule, RuleSet, TestsRule, VerifiedRule
@@ -64,20 +64,22 @@ class Plan:
     heldout: int = 200
     unseen: int = 100
     between: int = 60
-    every: int = 10
-    babble: int = 400
-    shown: float = 0.12
-    warm: int = 400
-    width: int = 64
+    every: int = 5
+    babble: int = 1000
+    shown: float = 0.25
+    warm: int = 600
+    width: int = 128
     rounds: int = 60
-    groups: int = 16
+    groups: int = 24
     size: int = 8
     rate: float = 6e-4
     passes: int = 2
+    rows: int = 64
+    entropy: float = 0.01
     turns: int = 5
     slots: int = 8
-    seconds: float = 400.0
-    enough: float = 0.95
+    seconds: float = 330.0
+    enough: float = 0.92
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +134,7 @@ class Learning:
             "plan": asdict(self.plan), "points": [point.told() for point in self.points], "rounds": self.rounds,
             "attempts": self.tried_in_all, "seconds": round(time.monotonic() - self.began, 1),
             "spent_s": {name: round(value, 1) for name, value in self.spent_s.items()},
+            "gained": self._gained(),
             "parameters": sum(one.numel() for one in network.parameters()), "vocabulary": len(words),
             "warm_loss": [round(losses[0], 4), round(mean(losses[-10:]), 4)],
         }
@@ -161,7 +164,7 @@ class Learning:
         torch.manual_seed(self.plan.seed)
         network = Network(Shape(len(words), width=self.plan.width, layers=2))
         losses = await asyncio.to_thread(
-            learn, network, talks(rows, words), steps=self.plan.warm, seed=self.plan.seed)
+            learn, network, talks(rows, words), steps=self.plan.warm, rate=3e-3, seed=self.plan.seed)
         self._spent("warm start", started)
         self.told(f"warm start: {len(rows)} answers of a babbler, loss {losses[0]:.2f} to {mean(losses[-10:]):.2f}")
         return network, words, losses
@@ -186,7 +189,8 @@ class Learning:
             groups = await asyncio.to_thread(_groups, gatherer, attempts)
             given = samples(groups)
             stepped = await asyncio.to_thread(
-                update, network, optimizer, given, clip=Clip(0.2, 0.28), passes=self.plan.passes, seed=round_)
+                update, network, optimizer, given, clip=Clip(0.2, 0.28), passes=self.plan.passes,
+                size=self.plan.rows, entropy=self.plan.entropy, seed=round_)
             self._spent("updates", started)
             round_ += 1
             if stepped.samples:
@@ -240,6 +244,15 @@ class Learning:
         })
         self.told(f"round {round_}: reward {self.rounds[-1]['reward']}, {stepped.samples} rows moved something, "
                   f"ratio {stepped.ratio:.4f}, {self.rounds[-1]['seconds']:.0f} s")
+
+    def _gained(self) -> dict[str, Any]:
+        """What all held-out tasks earn in full more at the end than at the beginning, with its 95 % interval."""
+        whole = [point for point in self.points if point.split == "heldout" and point.valid]
+        if len(whole) < 2:
+            return {}
+        before, after = whole[0], whole[-1]
+        gained, interval = difference((before.full, before.valid), (after.full, after.valid))
+        return {"full": round(gained, 4), "interval": [round(one, 4) for one in interval]}
 
     def _enough(self) -> bool:
         """The attempts on held-out tasks said so."""

@@ -37,6 +37,23 @@ def wilson(rate: float, n: float, z: float = Z95) -> tuple[float, float]:
     return max(0.0, min(low, rate)), min(1.0, max(high, rate))
 
 
+def difference(
+    before: tuple[int, int], after: tuple[int, int], z: float = Z95
+) -> tuple[float, tuple[float, float]]:
+    """How much higher the rate of ``after`` is than that of ``before``, each (passed, tries), and its interval.
+
+    Newcombe 1998, method 10: from the Wilson intervals of both, for tries that do not depend on each other; where the
+    same tasks were tried, it is rather too wide. Raises ValueError where there are no tries.
+    """
+    if not before[1] or not after[1]:
+        raise ValueError("no difference of rates without tries")
+    old, new = before[0] / before[1], after[0] / after[1]
+    (old_low, old_high), (new_low, new_high) = wilson(old, before[1], z), wilson(new, after[1], z)
+    gained = new - old
+    return gained, (gained - math.hypot(new - new_low, old_high - old),
+                    gained + math.hypot(new_high - new, old - old_low))
+
+
 def mean_of_tasks(counts: Sequence[tuple[int, int]]) -> float | None:
     """The mean over tasks of each task's pass rate, from (passed, tries) by task; None when no task was tried.
 

@@ -10,7 +10,8 @@ and 0 for a rollout without a reward, or alone in its group. With ratio = exp(lo
 
     loss = - sum over sampled ids of min(ratio · A, clip(ratio, 1 - low, 1 + high) · A) / number of sampled ids
 
-where an id of the context is none. What is invalid is in neither sum: it moves nothing, and no baseline.
+where an id of the context is none. What is invalid is in neither sum: it moves nothing, and no baseline. An ``entropy``
+bonus, which TRL does not have, is off unless it is asked for.
 """
 
 from __future__ import annotations
@@ -108,13 +109,14 @@ def loss(now: Tensor, then: Tensor, advantage: Tensor, clip: Clip, count: int) -
 
 def update(
     logprobs: Callable[[Tensor, Tensor], Tensor], optimizer: Optimizer, given: Sequence[Sample], *, clip: Clip,
-    passes: int = 1, size: int = 32, norm: float = 1.0, seed: int = 0,
+    passes: int = 1, size: int = 32, norm: float = 1.0, entropy: float = 0.0, seed: int = 0,
 ) -> Stepped:
     """Learn from ``given`` in ``passes`` over all of it, ``size`` rows at a time, the gradient cut to ``norm``.
 
     ``logprobs`` is the model: of ids (B, T) and a mask (B, T) of the places whose *next* id was sampled it gives the
     logprobs of all ids there, (N, V), in order of rows. Samples of advantage 0 count in the loss's denominator, as in
-    TRL, and are not computed. Nothing is changed where no sample has another advantage.
+    TRL, and are not computed. Nothing is changed where no sample has another advantage. ``entropy`` is the weight of a
+    bonus for the mean entropy at the sampled ids: it keeps a small model from settling on the first thing that works.
     """
     import torch
 
@@ -126,8 +128,11 @@ def update(
     for number in range(passes):
         for part in _parts(live, size, order):
             ids, where, then, advantage = _padded(part)
-            now = logprobs(ids[:, :-1], where).gather(1, ids[:, 1:][where][:, None])[:, 0]
+            all_ = logprobs(ids[:, :-1], where)
+            now = all_.gather(1, ids[:, 1:][where][:, None])[:, 0]
             cost, clipped = loss(now, then, advantage, clip, round(len(now) * share))
+            if entropy:
+                cost = cost + entropy * (all_.exp() * all_).sum(-1).mean()
             optimizer.zero_grad()
             cost.backward()
             torch.nn.utils.clip_grad_norm_((one for group in optimizer.param_groups for one in group["params"]), norm)
