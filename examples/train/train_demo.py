@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import resource
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -26,6 +27,7 @@ from demo.loop import Learning, Plan, rated
 from demo.policy import dequantised
 
 from woodshed import settings
+from woodshed.errors import UsageError
 from woodshed.gateway.local import find, known, pull
 from woodshed.measure.curve import Line, curves
 from woodshed.services.home import opened
@@ -93,6 +95,7 @@ def main() -> None:
     seeds = [trained(replace(plan, seed=seed), home / f"seed-{seed}", gguf, base)
              for seed in range(1 if given.short else given.seeds)]
     figures = {**stamp(0), "benchmark": "train-demo", "model": MODEL, "seeds": seeds, "all": pooled(seeds),
+               "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
                "packages": {name: version(name) for name in ("torch", "transformers", "peft", "xllamacpp", "gguf")}}
     for one in seeds:
         told(f"seed {one['plan']['seed']}: held out {one['points']['before']['heldout']} to "
@@ -103,4 +106,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except UsageError as error:
+        sys.exit(f"train-demo: {error}")

@@ -30,7 +30,7 @@ THIRD_PARTY_HOMES = {
     "cryptography": {"sandbox"},
     "dbos": {"engine"},
     "fastapi": {"api"},
-    "gguf": {"gateway"},
+    "gguf": {"gateway", "trainers"},
     "pyarrow": {"tasks", "trainers"},
     "rich": {"cli"},
     "sqlalchemy": {"store", "engine"},

@@ -45,7 +45,8 @@ NEUTRAL = Sampling(temperature=1.0, top_p=1.0, max_tokens=64)
 class Plan:
     """How much of everything. ``seconds`` bounds the rounds; those that another process made count.
 
-    ``precision`` is that of the base weights in the update; the adapter has 32 bits.
+    ``precision`` is that of the base weights in the update; the adapter has 32 bits. ``rows`` go through the model at a
+    time, and decide how much memory it takes.
     """
 
     seed: int = 0
@@ -55,8 +56,8 @@ class Plan:
     rounds: int = 12
     groups: int = 10
     size: int = 8
-    rate: float = 2e-4
-    rows: int = 16
+    rate: float = 1e-4
+    rows: int = 8
     passes: int = 1
     slots: int = 4
     seconds: float = 2000.0
@@ -127,7 +128,7 @@ class Learning:
         if not count:
             return []
         found = find_tasks(families.generate(FAMILY, split, self.home.path / "tasks" / split, count=count * 2,
-                                             seed=self.plan.seed))
+                                             seed=self.plan.seed, force=True))
         of_them = [one for one in found if one.metadata["template"] in TEMPLATES[split]]
         return seeded(self.plan.seed).sample(of_them, min(count, len(of_them)))
 
