@@ -62,17 +62,28 @@ def pooled(seeds: Sequence[dict[str, Any]]) -> dict[str, Any]:
                    for split in ("heldout", "unseen")} for when in ("before", "after")}
 
 
-def drawn(seeds: Sequence[dict[str, Any]], title: str) -> str:
-    """Curves as SVG: of each seed what passed of a round's attempts, and held-out tasks before and after."""
-    lines = []
-    for one in seeds:
-        seed, last = one["plan"]["seed"], len(one["rounds"])
-        rounds = [(row["round"] - 1, row["passed"] / row["valid"], None, None) for row in one["rounds"] if row["valid"]]
-        held = [(at, told["rate"], *told["interval"]) for at, told in (
-            (0, one["points"]["before"]["heldout"]), (last, one["points"]["after"]["heldout"])) if told["valid"]]
-        lines += [Line(f"seed {seed}, held out", tuple(held))] if held else []
-        lines += [Line(f"seed {seed}, training", tuple(rounds))] if rounds else []
-    return curves(lines, title=title, across="updates", up="pass rate, 95 % interval")
+def heldout(seeds: Sequence[dict[str, Any]]) -> list[Line]:
+    """Of each seed: held-out tasks before the first update and after the last."""
+    told = [(one["plan"]["seed"], [(at, one["points"][when]["heldout"]) for at, when in (
+        (0, "before"), (len(one["rounds"]), "after"))]) for one in seeds]
+    return [Line(f"seed {seed}, held out", tuple((at, point["rate"], *point["interval"]) for at, point in points))
+            for seed, points in told if all(point["valid"] for _, point in points)]
+
+
+def rounds(seeds: Sequence[dict[str, Any]]) -> list[Line]:
+    """Of each seed: what passed of the attempts that a round learnt from; the curriculum drew their tasks."""
+    told = [(one["plan"]["seed"], [(row["round"], row["passed"] / row["valid"], None, None)
+                                   for row in one["rounds"] if row["valid"]]) for one in seeds]
+    return [Line(f"seed {seed}, training", tuple(points)) for seed, points in told if points]
+
+
+def draw(seeds: Sequence[dict[str, Any]], path: Path) -> None:
+    """Both as SVG: ``path``, and beside it the rounds."""
+    title = f"train-demo, {MODEL}"
+    for place, lines, across in ((path, heldout(seeds), "updates"),
+                                 (path.with_stem(f"{path.stem}-rounds"), rounds(seeds), "round")):
+        if lines:
+            place.write_text(curves(lines, title=title, across=across, up="pass rate, with 95 % interval where drawn"))
 
 
 def main() -> None:
@@ -102,7 +113,7 @@ def main() -> None:
              f"{one['points']['after']['heldout']}")
     if given.save is not None:
         publish(figures, given.save)
-        given.save.with_suffix(".svg").write_text(drawn(seeds, f"train-demo, {MODEL}, {len(seeds)} seeds"))
+        draw(seeds, given.save.with_suffix(".svg"))
 
 
 if __name__ == "__main__":

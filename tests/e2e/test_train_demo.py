@@ -87,7 +87,8 @@ def test_a_killed_loop_goes_on(place: Path, tmp_path: Path) -> None:
         assert abs(one["step"]["ratio"] - 1) < 0.1
         version = one["version"]
     assert seed["points"]["after"]["version"] == version
-    assert (tmp_path / "figures.svg").read_text().startswith("<svg")
+    assert (tmp_path / "figures.svg").read_text().count("<circle") == 2
+    assert (tmp_path / "figures-rounds.svg").read_text().count("<circle") == len(seed["rounds"])
 
 
 def test_the_server_has_the_adapter_that_is_learnt(place: Path, models: Path, tmp_path: Path) -> None:

@@ -169,6 +169,9 @@ class Learning:
             "round": number + 1, "version": version, "ended": curriculum.results(attempts),
             "seconds": round(time.monotonic() - began, 1), "attempts_s": round(sampled - began, 1)})
         self._keep()
+        for path in self.home.path.glob("adapter-*.pt"):  # 50 MB each, and only the last is gone on from
+            if path.stem != f"adapter-{version}":
+                path.unlink()
         one = self._rounds[-1]
         self.told(f"seed {self.plan.seed}, round {number + 1}: {one['passed']}/{one['valid']} passed, "
                   f"{stepped.samples} rows moved something, ratio {stepped.ratio:.4f}, {one['attempts_s']:.0f} + "
