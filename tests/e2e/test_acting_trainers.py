@@ -1,4 +1,4 @@
-"""TRL's environments and Gymnasium's checker, unmodified, each in a virtual environment of its own, act episodes."""
+"""TRL, verifiers and Gymnasium, unmodified, each in a virtual environment of its own, act episodes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def python_with(folder: Path, variable: str, needs: Sequence[str]) -> Path:
 @contextmanager
 def acted(home: Path) -> Iterator[str]:
     """'woodshed serve' over the first steps, of which four may be acted at a time."""
-    environment = {**os.environ, "WOODSHED_HOME": str(home), "WOODSHED_SERVE_KEY": KEY}
+    environment = {**os.environ, "WOODSHED_HOME": str(home)}
     server = subprocess.Popen(
         [sys.executable, "-m", "woodshed", "serve", "--tasks", str(EXAMPLES / "first-steps"), "--port", "0", "--json",
          "-c", "0", "--episodes", "4"], env=environment, stdout=subprocess.PIPE, text=True)
@@ -50,9 +50,10 @@ def acted(home: Path) -> Iterator[str]:
 
 def driven(python: Path, script: str, home: Path, out: Path) -> dict[str, Any]:
     """What a script saw that acted against a service."""
+    variables = {"TRL_EXPERIMENTAL_SILENCE": "1", "HF_HUB_OFFLINE": "1", "WOODSHED_SERVE_KEY": KEY}
     with acted(home) as url:
         done = subprocess.run([python, ROOT / "tests" / script, url, KEY, out], capture_output=True, text=True,
-                              check=False, env=os.environ | {"TRL_EXPERIMENTAL_SILENCE": "1", "HF_HUB_OFFLINE": "1"})
+                              check=False, env=os.environ | variables)
     assert done.returncode == 0, done.stderr[-3000:]
     seen: dict[str, Any] = json.loads(out.read_text())
     return seen
@@ -77,3 +78,12 @@ def test_gymnasium_checks_and_acts_attempts(new_home: Callable[[], Path], tmp_pa
     assert seen["told"] == []
     assert (seen["first"], seen["last"], seen["valid"]) == ([0.0, False, False], [1.0, True, False], True)
     assert seen["read"] == "hello world\n"
+
+
+def test_verifiers_runs_whole_episodes(new_home: Callable[[], Path], tmp_path: Path) -> None:
+    """A taskset and a harness over Woodshed's tasks: the reward is the verdict's; what cannot begin has an error."""
+    python = python_with(tmp_path / "venv", "WOODSHED_TEST_VERIFIERS", ("verifiers==0.4.0",))
+    seen = driven(python, "verifiersdrive.py", new_home(), tmp_path / "seen.json")
+    assert (seen["reward"], seen["errors"], seen["verdict"]["passed"], seen["sampled"]) == (1.0, [], True, 2)
+    assert seen["ok"] == [True, False]
+    assert "no task 'nothing'" in " ".join(seen["broken"])
