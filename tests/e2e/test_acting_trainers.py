@@ -36,7 +36,7 @@ def python_with(folder: Path, variable: str, needs: Sequence[str]) -> Path:
 @contextmanager
 def acted(home: Path) -> Iterator[str]:
     """'woodshed serve' over the first steps, of which four may be acted at a time."""
-    environment = {**os.environ, "WOODSHED_HOME": str(home)}
+    environment = {**os.environ, "WOODSHED_HOME": str(home), "WOODSHED_SERVE_KEY": KEY}
     server = subprocess.Popen(
         [sys.executable, "-m", "woodshed", "serve", "--tasks", str(EXAMPLES / "first-steps"), "--port", "0", "--json",
          "-c", "0", "--episodes", "4"], env=environment, stdout=subprocess.PIPE, text=True)
@@ -50,7 +50,7 @@ def acted(home: Path) -> Iterator[str]:
 
 def driven(python: Path, script: str, home: Path, out: Path) -> dict[str, Any]:
     """What a script saw that acted against a service."""
-    variables = {"TRL_EXPERIMENTAL_SILENCE": "1", "HF_HUB_OFFLINE": "1", "WOODSHED_SERVE_KEY": KEY}
+    variables = {"TRL_EXPERIMENTAL_SILENCE": "1", "HF_HUB_OFFLINE": "1"}
     with acted(home) as url:
         done = subprocess.run([python, ROOT / "tests" / script, url, KEY, out], capture_output=True, text=True,
                               check=False, env=os.environ | variables)
