@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -10,6 +11,11 @@ from pathlib import Path
 import pytest
 
 from kit import ROOT
+from woodshed.model import ModelSpec, Valid
+from woodshed.services import families
+from woodshed.services.home import opened
+from woodshed.tasks.families import instance, named
+from woodshed.tasks.load import find_tasks
 
 TORCH = "needs torch: pip install --extra-index-url https://download.pytorch.org/whl/cpu torch==2.13.0+cpu"
 
@@ -31,3 +37,26 @@ def test_a_tiny_model_learns(tmp_path: Path) -> None:
         assert one["versions"] == [figures["rounds"][number - 1]["version"] if number else "0"]
         assert abs(one["step"]["ratio"] - 1) < 0.05
     assert (tmp_path / "figures.svg").read_text().count("<circle") == len(figures["points"])
+
+
+@pytest.mark.slow
+def test_a_demonstration_of_each_template_earns_everything(tmp_path: Path) -> None:
+    """What the warm start shows is right: its calls, a look and the end earn all that the rules give, for any task."""
+    pytest.importorskip("torch", reason=TORCH)
+    from tiny.babble import babbler
+    from tiny.loop import Learning, Plan
+
+    tasks = find_tasks(families.generate("first-commands", "train", tmp_path / "tasks", count=30, seed=9))
+    family = named("first-commands")
+    shown = {one.exercise.instruction: one.exercise.calls for one in (
+        instance(family, task.metadata["template"], task.metadata["number"]) for task in tasks)}
+
+    async def demonstrated() -> list[float | None]:
+        with opened(tmp_path / "home") as home:
+            async with babbler(shown, 1.0) as url:
+                learning = Learning(home, Plan(), lambda text: None)
+                run = await learning._attempts(ModelSpec(name="shows", base_url=url), tasks, 1, 0)
+            verdicts = [one.outcome.verdict for one in home.store.attempts(run.id) if one.outcome]
+            return [one.total for one in verdicts if isinstance(one, Valid)]
+
+    assert asyncio.run(demonstrated()) == [1.0] * 30

@@ -47,6 +47,8 @@ RULES = RuleSet(rules=(
 ))
 """Half for the work, a quarter each for having looked at it afterwards, and for saying that it is done; all or nothing
 of it with the tests."""
+_MOST = 32
+"""Ids of an answer: a call with two arguments has about twenty."""
 Told = Callable[[str], None]
 
 
@@ -67,14 +69,14 @@ class Plan:
     every: int = 5
     babble: int = 1000
     shown: float = 0.25
-    warm: int = 600
-    width: int = 128
-    rounds: int = 60
-    groups: int = 24
+    warm: int = 1000
+    width: int = 64
+    rounds: int = 40
+    groups: int = 32
     size: int = 8
-    rate: float = 6e-4
+    rate: float = 1e-3
     passes: int = 2
-    rows: int = 64
+    rows: int = 96
     entropy: float = 0.01
     turns: int = 5
     slots: int = 8
@@ -84,7 +86,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """What was measured on ``split`` with the weights of a round: ``full`` of them earned everything there is."""
+    """What was measured on ``split``, greedily, with the weights of a round: ``full`` earned everything there is."""
 
     round: int
     attempts: int
@@ -164,7 +166,7 @@ class Learning:
         torch.manual_seed(self.plan.seed)
         network = Network(Shape(len(words), width=self.plan.width, layers=2))
         losses = await asyncio.to_thread(
-            learn, network, talks(rows, words), steps=self.plan.warm, rate=3e-3, seed=self.plan.seed)
+            learn, network, talks(rows, words), steps=self.plan.warm, seed=self.plan.seed)
         self._spent("warm start", started)
         self.told(f"warm start: {len(rows)} answers of a babbler, loss {losses[0]:.2f} to {mean(losses[-10:]):.2f}")
         return network, words, losses
@@ -204,7 +206,7 @@ class Learning:
 
     def _model(self, child: Child) -> ModelSpec:
         return ModelSpec(name="tiny", base_url=child.url, capture="vllm", capture_least=CaptureLevel.LOGPROBS,
-                         sampling=Sampling(temperature=1.0, max_tokens=32))
+                         sampling=Sampling(temperature=1.0, max_tokens=_MOST))
 
     async def _attempts(self, model: ModelSpec, tasks: Sequence[Task], times: int, seed: int) -> Run:
         """A finished run of our loop: ``times`` attempts of each task."""
@@ -221,7 +223,8 @@ class Learning:
     async def _measure(self, child: Child, tasks: Sequence[Task], split: str, round_: int) -> None:
         if not tasks:
             return
-        run = await self._attempts(self._model(child), tasks, 1, self.plan.seed)
+        model = ModelSpec(name="tiny-greedy", base_url=child.url, sampling=Sampling(temperature=0.0, max_tokens=_MOST))
+        run = await self._attempts(model, tasks, 1, self.plan.seed)
         verdicts = [one.outcome.verdict for one in self.home.store.attempts(run.id) if one.outcome is not None]
         valid = [one for one in verdicts if isinstance(one, Valid)]
         point = Point(round_, self.tried_in_all, round(time.monotonic() - self.began, 1), split, len(valid),
