@@ -18,6 +18,7 @@ from typing import Any
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from woodshed.api.app import application
 from woodshed.api.guard import BODY_BYTES, BODY_S
@@ -93,7 +94,7 @@ def answering(
     acted = Episodes(home, offer, most=episodes)
     app = application(home, offer, key, acted, body_s=bounds.body_s)
     config = uvicorn.Config(
-        app, ws="websockets-sansio", ws_max_size=BODY_BYTES, lifespan="off", log_config=None,
+        app, ws=WebSocketsSansIOProtocol, ws_max_size=BODY_BYTES, lifespan="off", log_config=None,
         http=partial(_Patient, bounds.head_s),  # type: ignore[arg-type]  # called like a class, and nothing else
         access_log=False, limit_concurrency=bounds.connections, timeout_keep_alive=IDLE_S,
         timeout_graceful_shutdown=LEAVE_S, server_header=False, date_header=False)
