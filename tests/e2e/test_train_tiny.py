@@ -20,6 +20,7 @@ from woodshed.tasks.load import find_tasks
 TORCH = "needs torch: pip install --extra-index-url https://download.pytorch.org/whl/cpu torch==2.13.0+cpu"
 
 
+@pytest.mark.slow
 def test_a_tiny_model_learns(tmp_path: Path) -> None:
     """After a few rounds held-out tasks earn more, by more than chance explains (95 %); every call was captured,
 
