@@ -247,6 +247,9 @@ def print_summary(summary: dict[str, Any], folder: Path | None) -> None:
         lost = f"; {captured['flawed_calls']} of them, in {captured['flawed_attempts']} attempts, cannot be trained on"
         out.print(f"captured calls: {calls}{lost if captured['flawed_calls'] else ''}",
                   style="bold red" if captured["flawed_calls"] else None)
+    for agent in summary.get("selection", ()):
+        for words in agent["warnings"]:
+            out.print(plain(words), style="bold yellow")
     if folder is not None:
         out.print(f"results: {folder}")
     out.print(f"look closer: woodshed show {summary['run']} · woodshed trace {summary['run']}.1")

@@ -117,9 +117,13 @@ class RequestTold(Record):
 
 
 class RequestWhole(RequestTold):
-    """The same, with each attempt, in planned order, and how many of them are valid."""
+    """The same, with each attempt, in planned order, and how many of them are valid.
+
+    ``warnings``, once it is over, say in which way what broke differs from what is left (selection bias).
+    """
 
     valid: int
+    warnings: tuple[str, ...] = ()
     rollouts: tuple[AttemptTold, ...]
 
 

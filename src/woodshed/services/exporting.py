@@ -16,6 +16,7 @@ from typing import Any, Literal, get_args
 from woodshed.errors import UsageError
 from woodshed.measure.trajectory import from_events
 from woodshed.model import Attempt, EventKind, Run, Task
+from woodshed.services import selection
 from woodshed.services.declared import read_toml
 from woodshed.services.gathering import Gatherer
 from woodshed.services.history import history
@@ -148,6 +149,9 @@ class _Work:
         done, total = 0, sum(group.total for groups in listed.values() for group in groups)
         for run in runs:
             self.tally.run(run)
+            if self.order.form == "grpo":
+                found = selection.selected(self.home, run, self.home.store.attempts(run.id))
+                self.tally.selection += selection.warnings(found)
             tasks = Source(self.home, run).tasks
             for task, agent in sorted((group.task, group.agent) for group in listed[run.id]):
                 attempts = self.home.store.attempts(run.id, group=(task, agent))

@@ -16,6 +16,7 @@ from datetime import datetime
 from woodshed.model import AttemptState, Invalid, RunState
 from woodshed.model.delivery import Count
 from woodshed.model.event import now
+from woodshed.services import selection
 from woodshed.services.home import Home
 from woodshed.services.rollouts import DEFAULT, policies
 
@@ -94,6 +95,7 @@ class _Tally:
     attempts: Counter[Labels] = field(default_factory=Counter)
     valid: int = 0
     done: int = 0
+    biased: bool = False
 
 
 class Metrics:
@@ -135,12 +137,15 @@ class Metrics:
         done = sum(tally.done for tally in tallies)
         rate = sum(tally.valid for tally in tallies) / done if done else None
         yield from _single("woodshed_valid_rate", "Valid attempts, of those that are done.", rate)
+        yield from _single("woodshed_selection_bias", "Requests that are over with a warning of selection bias.",
+                           sum(tally.biased for tally in tallies))
 
     def _tally(self, run_id: str, state: RunState) -> _Tally:
         if run_id in self._over:
             return self._over[run_id]
         tally, fresh = _Tally(), []
-        for attempt in self._home.store.attempts(run_id):
+        attempts = self._home.store.attempts(run_id)
+        for attempt in attempts:
             verdict = attempt.outcome.verdict if attempt.outcome is not None else None
             valid = "" if verdict is None else "invalid" if isinstance(verdict, Invalid) else "valid"
             cause = verdict.cause.value if verdict is not None and verdict.cause is not None else ""
@@ -152,6 +157,8 @@ class Metrics:
                 fresh.append(attempt.id)
         self._count_calls(fresh[:_MOST])
         if state in (RunState.FINISHED, RunState.CANCELLED) and len(fresh) <= _MOST:
+            found = selection.selected(self._home, self._home.store.run(run_id), attempts)
+            tally.biased = any(one.bias.warns for one in found)
             self._over[run_id] = tally
         return tally
 

@@ -15,6 +15,7 @@ from woodshed.measure.usage import used
 from woodshed.model import Attempt, AttemptState, ChangeSet, Durability, Event, EventKind, Invalid, Run, Task, Valid
 from woodshed.model.changes import Change
 from woodshed.model.diff import described
+from woodshed.services import selection
 from woodshed.services.history import history
 from woodshed.services.home import Home
 from woodshed.store.captures import FLAWED
@@ -39,6 +40,7 @@ def summary(home: Home, run: Run, *, elapsed_s: float | None = None) -> dict[str
         "reason": run.reason,
         "elapsed_s": round(elapsed_s if elapsed_s is not None else _span_s(attempts), 3),
         **_captured(home, run),
+        **selection.told(selection.selected(home, run, attempts)),
         "used": {whose: part.to_json() for whose, part in used(a.outcome for a in attempts if a.outcome).items()},
         "agents": [{"model": models[row.agent], **row.to_json()} for row in measure.by_agent(attempts)],
         "groups": [{"model": models[row.agent], **row.to_json()} for row in measure.summary(attempts, run.spec.groups)],

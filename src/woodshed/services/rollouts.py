@@ -23,7 +23,7 @@ from woodshed.model.delivery import (
     RequestWhole,
 )
 from woodshed.model.event import now
-from woodshed.services import runs, shared
+from woodshed.services import runs, selection, shared
 from woodshed.services.home import Home
 from woodshed.services.offer import Offer
 from woodshed.store.eventlog import EventLog
@@ -125,7 +125,10 @@ def told(home: Home, run_id: str, *, project: str = DEFAULT) -> RequestWhole:
     attempts = home.store.attempts(run_id)
     rollouts = attempts_told(home, attempts)
     whole = _told(request, run, counted, policies(home, project))
-    return RequestWhole(**whole.model_dump(), valid=sum(one.valid is True for one in rollouts), rollouts=rollouts)
+    over = run.state in (RunState.FINISHED, RunState.CANCELLED)
+    found = selection.warnings(selection.selected(home, run, attempts)) if over else ()
+    return RequestWhole(**whole.model_dump(), valid=sum(one.valid is True for one in rollouts), rollouts=rollouts,
+                        warnings=tuple(found))
 
 
 def listing(home: Home, most: int = PAGE, before: str | None = None, *, project: str = DEFAULT) -> Requested:

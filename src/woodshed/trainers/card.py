@@ -35,6 +35,7 @@ class Tally:
     untrainable: Counter[str] = field(default_factory=Counter)
     trainable: int = 0
     rows: int = 0
+    selection: list[str] = field(default_factory=list)
 
     def run(self, run: Run) -> None:
         """One more run is exported."""
@@ -84,6 +85,7 @@ def card(tally: Tally, *, form: str, rules: Mapping[str, Any], filters: Mapping[
     if form == "grpo":
         made["tokens"] = {"trainable": tally.trainable, "untrainable": _sorted(tally.untrainable),
                           "capture_levels": _sorted(tally.levels), "drift": _sorted(tally.drift)}
+        made["selection_warnings"] = list(tally.selection)
     return made
 
 
@@ -107,6 +109,7 @@ def page(told: Mapping[str, Any], form: str) -> str:
         lines += [f"| trainable rollouts | {tokens['trainable']} |",
                   *(f"| untrainable: {_cell(why)} | {count} |" for why, count in tokens["untrainable"].items()),
                   *(f"| prompts that went on: {kind} | {count} |" for kind, count in tokens["drift"].items())]
+    lines += [f"| warning | {_cell(words, 1000)} |" for words in told.get("selection_warnings", ())]
     how = json.dumps({key: told[key] for key in ("rules", "filters", "runs")}, indent=1)
     lines += ["", "## Rules and filters", "", "```json", how, "```", ""]
     return "\n".join(lines)
@@ -120,6 +123,6 @@ def _percent(rate: float | None) -> str:
     return "–" if rate is None else f"{100 * rate:.1f} %"
 
 
-def _cell(text: object) -> str:
+def _cell(text: object, most: int = 200) -> str:
     """Text of anyone's in a table: on one line, and no cell of its own."""
-    return " ".join(str(text).split()).replace("|", "\\|").replace("<", "&lt;")[:200]
+    return " ".join(str(text).split()).replace("|", "\\|").replace("<", "&lt;")[:most]
