@@ -5,7 +5,7 @@ from __future__ import annotations
 import xml.etree.ElementTree as ET
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from woodshed.measure.curve import Line, curves
@@ -17,6 +17,8 @@ POINTS = st.lists(st.tuples(st.floats(0, 1e6), RATE, st.none() | RATE, st.none()
 
 @given(st.lists(st.builds(lambda name, points: Line(name, tuple(points)), st.text("ab<&\"'"), POINTS), min_size=1,
                 max_size=4), st.text("ab<&\"'"))
+@example([Line("a", ((5e-324, 0.0, None, None),))], "the least float")
+@example([Line("a", ((0.0, 1.0, None, None), (1e-310, 0.0, 0.0, 1.0)))], "not even a normal one")
 def test_every_point_is_drawn_and_every_text_is_text(lines: list[Line], title: str) -> None:
     """Any lines make a drawing that parses: a dot for each point, inside of it, and names as they were given."""
     drawn = ET.fromstring(curves(lines, title=title, across="attempts", up="rate"))

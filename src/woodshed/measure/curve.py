@@ -11,6 +11,8 @@ _WIDTH, _HEIGHT = 760, 400
 _LEFT, _RIGHT, _TOP, _BOTTOM = 60, 20, 60, 50
 _COLOURS = ("#0b6e4f", "#c8553d", "#3d5a98", "#8a6d1d", "#6b4a8a")
 _STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
+_LEAST = 1e-9
+"""An axis that ends before is drawn as one that ends at 1: its numbers would lose themselves in a float's last bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +31,8 @@ def curves(lines: Sequence[Line], *, title: str, across: str, up: str, most: flo
     numbers = [one for line in lines for point in line.points for one in point if one is not None]
     if not numbers or not all(map(math.isfinite, numbers)):
         raise ValueError("a curve needs points, and all of them finite")
-    furthest = max(point[0] for line in lines for point in line.points) or 1.0
-    scale = _Scale(furthest, most)
+    furthest = max(point[0] for line in lines for point in line.points)
+    scale = _Scale(furthest if furthest >= _LEAST else 1.0, most)
     parts = [f'<text x="{_LEFT}" y="20" font-size="15">{escape(title)}</text>', *_axes(scale, across, up)]
     for number, line in enumerate(lines):
         colour = _COLOURS[number % len(_COLOURS)]
