@@ -1,4 +1,4 @@
-"""Gymnasium's own checker, and an episode, over a service, for a Python that has gymnasium and this package.
+"""Gymnasium's own checker, and an attempt, over a service, for a Python that has gymnasium and this package.
 
 Arguments: URL, key, file for the JSON of what was seen.
 """

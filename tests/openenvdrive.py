@@ -1,4 +1,4 @@
-"""OpenEnv's own client over a service, for a Python that has openenv: a whole episode, mistakes, a dropped socket.
+"""OpenEnv's own client over a service, for a Python that has openenv: a whole attempt, mistakes, a dropped socket.
 
 Arguments: URL, key, file for the JSON of what was seen, and one of a training trace to be read.
 """

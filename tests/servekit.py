@@ -74,7 +74,7 @@ async def talking(home: Home, offer: Offer | None = None, **bounds: Any) -> Asyn
                 accepting.close()
             for connection in list(server.server_state.connections):
                 connection.transport.close()
-            await server.episodes.close()
+            await server.attempts.close()
             await asyncio.gather(*server.server_state.tasks, return_exceptions=True)
 
 

@@ -1,4 +1,4 @@
-"""verifiers' own environment over a service, for a Python that has verifiers and this package: one whole episode.
+"""verifiers' own environment over a service, for a Python that has verifiers and this package: one whole attempt.
 
 Arguments: URL, key, file for the JSON of what was seen. A scripted endpoint answers: first a call of a tool, then that
 it is done.

@@ -13,7 +13,7 @@ from servekit import KEY, an_offer, blank_home, end, talking
 from woodshed.api.app import application
 from woodshed.model import AttemptState
 from woodshed.model.delivery import Asked, Delivered
-from woodshed.services.episodes import Episodes
+from woodshed.services.acted import ActedAttempts
 from woodshed.services.home import Home
 
 PAGE = (Path(__file__).parents[2] / "docs" / "rollouts.md").read_text()
@@ -51,7 +51,7 @@ async def test_the_examples_run(tmp_path: Path) -> None:
 def test_every_route_and_field_is_told(tmp_path: Path) -> None:
     """Of the contract: each path stands on the page, and each field of a request and of a group."""
     with blank_home(tmp_path / "home") as home:
-        contract = application(home, an_offer(), KEY, Episodes(home, an_offer()))._app.openapi()  # type: ignore[attr-defined]  # behind the guard
+        contract = application(home, an_offer(), KEY, ActedAttempts(home, an_offer()))._app.openapi()  # type: ignore[attr-defined]  # behind the guard
     for path in contract["paths"]:
         shown = path.replace("{id}", "(?:ID|\\$id)").replace("{endpoint}", "\\w+")
         assert re.search(shown + r"(?=[\"?` ])", PAGE), path

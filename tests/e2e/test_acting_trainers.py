@@ -1,4 +1,4 @@
-"""TRL, verifiers and Gymnasium, unmodified, each in a virtual environment of its own, act episodes."""
+"""TRL, verifiers and Gymnasium, unmodified, each in a virtual environment of its own, act attempts."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def acted(home: Path) -> Iterator[str]:
     environment = {**os.environ, "WOODSHED_HOME": str(home), "WOODSHED_SERVE_KEY": KEY}
     server = subprocess.Popen(
         [sys.executable, "-m", "woodshed", "serve", "--tasks", str(EXAMPLES / "first-steps"), "--port", "0", "--json",
-         "-c", "0", "--episodes", "4"], env=environment, stdout=subprocess.PIPE, text=True)
+         "-c", "0", "--acted", "4"], env=environment, stdout=subprocess.PIPE, text=True)
     try:
         assert server.stdout is not None
         yield json.loads(server.stdout.readline())["url"]
@@ -71,7 +71,7 @@ def test_trl_acts_environments(new_home: Callable[[], Path], tmp_path: Path) -> 
 
 
 def test_gymnasium_checks_and_acts_attempts(new_home: Callable[[], Path], tmp_path: Path) -> None:
-    """Gymnasium's checker finds nothing to complain of, and an episode ends with its verdict."""
+    """Gymnasium's checker finds nothing to complain of, and an attempt ends with its verdict."""
     python = python_with(tmp_path / "venv", "WOODSHED_TEST_GYMNASIUM", ("gymnasium==1.4.0",))
     seen = driven(python, "gymdrive.py", new_home(), tmp_path / "seen.json")
     assert "hello" in seen["instruction"]
@@ -80,7 +80,7 @@ def test_gymnasium_checks_and_acts_attempts(new_home: Callable[[], Path], tmp_pa
     assert seen["read"] == "hello world\n"
 
 
-def test_verifiers_runs_whole_episodes(new_home: Callable[[], Path], tmp_path: Path) -> None:
+def test_verifiers_runs_whole_attempts(new_home: Callable[[], Path], tmp_path: Path) -> None:
     """A taskset and a harness over Woodshed's tasks: the reward is the verdict's; what cannot begin has an error."""
     python = python_with(tmp_path / "venv", "WOODSHED_TEST_VERIFIERS", ("verifiers==0.4.0",))
     seen = driven(python, "verifiersdrive.py", new_home(), tmp_path / "seen.json")

@@ -1,4 +1,4 @@
-"""OpenEnv's client, unmodified and in an environment of its own, drives episodes of a service."""
+"""OpenEnv's client, unmodified and in an environment of its own, drives attempts of a service."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def one_at_a_time(home: Path) -> Iterator[str]:
     environment = {**os.environ, "WOODSHED_HOME": str(home), "WOODSHED_SERVE_KEY": KEY}
     server = subprocess.Popen(
         [sys.executable, "-m", "woodshed", "serve", "--tasks", str(EXAMPLES / "first-steps"), "--port", "0", "--json",
-         "-c", "0", "--episodes", "1"], env=environment, stdout=subprocess.PIPE, text=True)
+         "-c", "0", "--acted", "1"], env=environment, stdout=subprocess.PIPE, text=True)
     try:
         assert server.stdout is not None
         yield json.loads(server.stdout.readline())["url"]
@@ -57,7 +57,7 @@ def one_at_a_time(home: Path) -> Iterator[str]:
         server.communicate(timeout=600)
 
 
-def test_the_real_client_drives_whole_episodes(openenv: Path, new_home: Callable[[], Path], tmp_path: Path) -> None:
+def test_the_real_client_drives_whole_attempts(openenv: Path, new_home: Callable[[], Path], tmp_path: Path) -> None:
     """Reset, tools, a verdict as the reward; mistakes are errors of the protocol; a dropped socket frees its place."""
     out, trace = tmp_path / "seen.json", tmp_path / "trace.json"
     trace.write_text(json.dumps(projections.openenv(ROLLOUT, [CALL])["trace"]))

@@ -1,4 +1,4 @@
-"""OpenEnv's wire over a real socket: whole episodes, its error codes, and connections that are dropped."""
+"""OpenEnv's wire over a real socket: whole attempts, its error codes, and connections that are dropped."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from kit import leftovers
 from servekit import KEY, Talks, blank_home, talking
 from woodshed.errors import Conflict, EnvironmentFault, Missing
-from woodshed.model.episode import Act, Begin
+from woodshed.model.acted import Act, Begin
 from woodshed.trainers.client import Client
 
 AUTH = {"Authorization": f"Bearer {KEY}"}
@@ -39,7 +39,7 @@ async def test_the_wire(tmp_path: Path) -> None:
             for headers in ({}, {"Authorization": "Bearer another"}):
                 with pytest.raises(aiohttp.WSServerHandshakeError):
                     await talks.session.ws_connect(f"{talks.url}/openenv/ws", headers=headers)
-            await _an_episode(talks)
+            await _a_whole_attempt(talks)
             await _mistakes(talks)
             await _dropped(talks)
             await _over_http(talks)
@@ -48,7 +48,7 @@ async def test_the_wire(tmp_path: Path) -> None:
     assert leftovers(tmp_path / "home") == []
 
 
-async def _an_episode(talks: Talks) -> None:
+async def _a_whole_attempt(talks: Talks) -> None:
     async with talks.session.ws_connect(f"{talks.url}/openenv/ws", headers=AUTH) as socket:
         reset = await said(socket, {"type": "reset", "data": {
             "task": "first-steps/write-file", "seed": 3, "episode_id": "mine"}})

@@ -7,10 +7,9 @@ import asyncio
 from fastapi import FastAPI, Response
 
 from woodshed import __version__
-from woodshed.api import bodies, deliveries, openenv, problems, rollouts
-from woodshed.api import episodes as acted
+from woodshed.api import acted, bodies, deliveries, openenv, problems, rollouts
 from woodshed.api.guard import BODY_S, Guard
-from woodshed.services.episodes import Episodes
+from woodshed.services.acted import ActedAttempts
 from woodshed.services.home import Home
 from woodshed.services.metrics import MEDIA, Metrics, Requests
 from woodshed.services.offer import Offer
@@ -19,9 +18,9 @@ _ABOUT = "Rollouts for trainers: whole groups of attempts, judged in sandboxes; 
 
 
 def application(
-    home: Home, offer: Offer, key: str, episodes: Episodes, *, body_s: float = BODY_S
+    home: Home, offer: Offer, key: str, attempts: ActedAttempts, *, body_s: float = BODY_S
 ) -> Guard:
-    """The ASGI application over one home. Who has ``key`` may ask for whatever ``offer`` says, and act ``episodes``."""
+    """The ASGI application over one home. Who has ``key`` may ask for whatever ``offer`` says, and act ``attempts``."""
     app = FastAPI(title="Woodshed", version=__version__, description=_ABOUT, docs_url=None, redoc_url=None,
                   redirect_slashes=False)
     seen, ending = Requests(), asyncio.Event()
@@ -29,8 +28,8 @@ def application(
     problems.handled(app)
     app.include_router(rollouts.routes(home, offer, ending))
     app.include_router(deliveries.routes(home, offer.project, ending))
-    app.include_router(acted.routes(episodes))
-    app.include_router(openenv.routes(episodes))
+    app.include_router(acted.routes(attempts))
+    app.include_router(openenv.routes(attempts))
 
     @app.get("/health", tags=["service"])
     async def health() -> dict[str, str]:

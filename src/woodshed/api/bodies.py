@@ -12,8 +12,8 @@ from pydantic.json_schema import models_json_schema
 
 from woodshed.api.problems import MEDIA, Problem, Refused, unfit
 from woodshed.model import Record
+from woodshed.model.acted import Act, Begin
 from woodshed.model.delivery import Announced, Asked, Renew, Settle
-from woodshed.model.episode import Act, Begin
 
 R = TypeVar("R", bound=Record)
 BODIES: tuple[type[Record], ...] = (Asked, Announced, Renew, Settle, Begin, Act)

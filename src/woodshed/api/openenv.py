@@ -1,7 +1,7 @@
-"""OpenEnv's wire, as its client of version 0.10 speaks it: one episode at a time of one WebSocket.
+"""OpenEnv's wire, as its client of version 0.10 speaks it: one acted attempt at a time of one WebSocket.
 
 Messages are those of OpenEnv; what stands in ``reset``'s data, in an action and in an observation is ours, as
-``/openenv/schema`` tells. A connection that is gone ends its episode at once, whatever it was doing.
+``/openenv/schema`` tells. A connection that is gone ends its attempt at once, whatever it was doing.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from pydantic import Field, ValidationError
 from woodshed import __version__
 from woodshed.errors import Conflict, UsageError, WoodshedError
 from woodshed.model import Record
+from woodshed.model.acted import Act, Begin, Begun, Ended, Seen, ToolTold
 from woodshed.model.agent import AgentLimits
 from woodshed.model.delivery import Name
-from woodshed.model.episode import Act, Begin, Begun, Ended, Seen, ToolTold
-from woodshed.services.episodes import Episode, Episodes, Full
+from woodshed.services.acted import ActedAttempt, ActedAttempts, Full
 
 R = TypeVar("R", bound=Record)
 PREFIX = "/openenv"
@@ -40,7 +40,7 @@ class Reset(Record):
 
     @property
     def begin(self) -> Begin:
-        """The same as episodes know it."""
+        """The same as acted attempts know it."""
         return Begin(task=self.task, seed=self.seed or 0, limits=self.limits, tools=self.tools, wait_s=self.wait_s)
 
 
@@ -85,8 +85,8 @@ class Failed(Exception):
         super().__init__(message)
 
 
-def routes(episodes: Episodes) -> APIRouter:
-    """The routes of the wire over these episodes."""
+def routes(attempts: ActedAttempts) -> APIRouter:
+    """The routes of the wire over these attempts."""
     router = APIRouter(prefix=PREFIX, tags=["openenv"])
 
     @router.get("/health")
@@ -109,7 +109,7 @@ def routes(episodes: Episodes) -> APIRouter:
     @router.websocket("/ws")
     async def converse(socket: WebSocket) -> None:
         await socket.accept()
-        session = _Session(episodes)
+        session = _Session(attempts)
         coming: asyncio.Queue[str] = asyncio.Queue(_AHEAD)
         doing: set[asyncio.Task[None]] = {
             asyncio.create_task(_read(socket, coming)), asyncio.create_task(_answer(socket, coming, session))}
@@ -159,9 +159,9 @@ def _message(text: str) -> dict[str, Any]:
 class _Session:
     """What one connection has open."""
 
-    def __init__(self, episodes: Episodes) -> None:
-        self._episodes = episodes
-        self._episode: Episode | None = None
+    def __init__(self, attempts: ActedAttempts) -> None:
+        self._attempts = attempts
+        self._acted: ActedAttempt | None = None
         self._id: str | None = None
 
     async def answered(self, message: dict[str, Any]) -> dict[str, Any] | None:
@@ -181,34 +181,34 @@ class _Session:
 
     async def close(self) -> None:
         """Nothing of it runs any more."""
-        episode, self._episode = self._episode, None
-        if episode is not None:
-            await episode.close()
+        acted, self._acted = self._acted, None
+        if acted is not None:
+            await acted.close()
 
     async def _reset(self, reset: Reset) -> Observation:
         await self.close()
         self._id = reset.episode_id
         try:
-            self._episode = await self._episodes.begin(reset.begin)
+            self._acted = await self._attempts.begin(reset.begin)
         except Full as full:
             raise Failed("CAPACITY_REACHED", str(full)) from None
         except UsageError as error:
             raise Failed("VALIDATION_ERROR", str(error)) from None
         except WoodshedError as fault:
             raise Failed("FACTORY_ERROR", str(fault)) from None
-        begun: Begun = self._episode.begun
+        begun: Begun = self._acted.begun
         return Observation(content=begun.instruction, instruction=begun.instruction, task=begun.task,
                            tools=begun.tools, deadline_s=begun.deadline_s)
 
     async def _step(self, action: Action) -> Observation:
-        if (episode := self._episode) is None:
-            raise Failed("SESSION_ERROR", "no episode has begun; reset first, and name a task")
+        if (acted := self._acted) is None:
+            raise Failed("SESSION_ERROR", "no attempt has begun; reset first, and name a task")
         if (action.tool is None) is not action.end:
             raise Failed("VALIDATION_ERROR", "an action names a tool, or says end")
         try:
             if action.tool is None:
-                return Observation(content="The attempt is over.", ended=await episode.finish())
-            seen: Seen = await episode.act(Act(tool=action.tool, arguments=action.arguments))
+                return Observation(content="The attempt is over.", ended=await acted.finish())
+            seen: Seen = await acted.act(Act(tool=action.tool, arguments=action.arguments))
         except Conflict as over:
             raise Failed("SESSION_ERROR", str(over)) from None
         except WoodshedError as fault:
@@ -216,10 +216,10 @@ class _Session:
         return Observation(**dict(seen))
 
     def _state(self) -> State:
-        if (episode := self._episode) is None:
+        if (acted := self._acted) is None:
             return State(episode_id=self._id)
-        return State(episode_id=self._id or episode.begun.id, step_count=episode.calls, task=episode.begun.task,
-                     attempt=episode.begun.id, done=episode.over)
+        return State(episode_id=self._id or acted.begun.id, step_count=acted.calls, task=acted.begun.task,
+                     attempt=acted.begun.id, done=acted.over)
 
 
 def _read_as(kind: type[R], data: Any) -> R:

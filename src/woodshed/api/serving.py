@@ -24,7 +24,7 @@ from woodshed.api.app import application
 from woodshed.api.guard import BODY_BYTES, BODY_S
 from woodshed.errors import StoreFault, UsageError
 from woodshed.services import rollouts, working
-from woodshed.services.episodes import MOST, Episodes
+from woodshed.services.acted import MOST, ActedAttempts
 from woodshed.services.home import Home
 from woodshed.services.offer import Offer
 
@@ -61,15 +61,15 @@ def listening(host: str, port: int, *, remote: bool = False) -> socket.socket:
 
 async def serve(
     home: Home, offer: Offer, key: str, listener: socket.socket, terms: working.Terms | None, tell: Tell,
-    *, episodes: int = MOST,
+    *, acted: int = MOST,
 ) -> None:
     """Serve until SIGTERM or SIGINT: then nothing more begins, and what runs goes on to its end, while groups are
 
     still handed out. A second signal stops that, too; what was cut off goes on with the next start. ``terms`` are of
-    the worker here; None: others do the work. At most so many ``episodes`` are open at once; they are cut off at the
-    end. Raises what ends the worker.
+    the worker here; None: others do the work. At most so many ``acted`` attempts are open at once; they are cut off at
+    the end. Raises what ends the worker.
     """
-    server, stop = answering(home, offer, key, episodes=episodes), _Stop(asyncio.get_running_loop())
+    server, stop = answering(home, offer, key, acted=acted), _Stop(asyncio.get_running_loop())
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     tending = asyncio.create_task(_tend(home, tell))
     working_ = asyncio.create_task(_work(home, terms, stop, tell))
@@ -77,7 +77,7 @@ async def serve(
         await asyncio.wait([serving, working_], return_when=asyncio.FIRST_COMPLETED)
     finally:
         server.end()
-        await server.episodes.close()
+        await server.attempts.close()
         for task in (working_, tending):
             task.cancel()
         await asyncio.gather(serving, working_, tending, return_exceptions=True)
@@ -87,18 +87,18 @@ async def serve(
 
 
 def answering(
-    home: Home, offer: Offer, key: str, bounds: Bounds = Bounds(), *, episodes: int = MOST
+    home: Home, offer: Offer, key: str, bounds: Bounds = Bounds(), *, acted: int = MOST
 ) -> Server:
-    """A server of the application, for ``await server.serve(sockets=[…])``. Its ``episodes`` are closed after it."""
+    """A server of the application, for ``await server.serve(sockets=[…])``. Its ``attempts`` are closed after it."""
     logging.getLogger("uvicorn").setLevel(logging.ERROR)  # what anyone sends is no news
-    acted = Episodes(home, offer, most=episodes)
-    app = application(home, offer, key, acted, body_s=bounds.body_s)
+    attempts = ActedAttempts(home, offer, most=acted)
+    app = application(home, offer, key, attempts, body_s=bounds.body_s)
     config = uvicorn.Config(
         app, ws=WebSocketsSansIOProtocol, ws_max_size=BODY_BYTES, lifespan="off", log_config=None,
         http=partial(_Patient, bounds.head_s),  # type: ignore[arg-type]  # called like a class, and nothing else
         access_log=False, limit_concurrency=bounds.connections, timeout_keep_alive=IDLE_S,
         timeout_graceful_shutdown=LEAVE_S, server_header=False, date_header=False)
-    return Server(config, app.ending, acted)
+    return Server(config, app.ending, attempts)
 
 
 async def _work(home: Home, terms: working.Terms | None, stop: _Stop, tell: Tell) -> None:
@@ -149,9 +149,9 @@ class _Stop:
 class Server(uvicorn.Server):
     """uvicorn's, but signals are ours to hear, and whoever waits for something is answered before it ends."""
 
-    def __init__(self, config: uvicorn.Config, ending: asyncio.Event, episodes: Episodes) -> None:
+    def __init__(self, config: uvicorn.Config, ending: asyncio.Event, attempts: ActedAttempts) -> None:
         super().__init__(config)
-        self._ending, self.episodes = ending, episodes
+        self._ending, self.attempts = ending, attempts
 
     def end(self) -> None:
         """End soon."""

@@ -17,7 +17,7 @@ from woodshed.errors import UsageError
 from woodshed.sandbox.native.places import sweep
 from woodshed.services import offer as offers
 from woodshed.services import projects
-from woodshed.services.episodes import MOST
+from woodshed.services.acted import MOST
 from woodshed.services.home import opened
 from woodshed.services.keys import service_key
 from woodshed.services.shared import pool_name
@@ -35,7 +35,7 @@ Patterns = Annotated[list[str] | None, typer.Option(
 Capture = Annotated[str, typer.Option(help="How endpoints are asked for token ids: off, auto, or a kind of server.")]
 Concurrency = Annotated[int, typer.Option("--concurrency", "-c", min=0, max=CEILING,
                                           help="Attempts at a time here; 0 leaves them to 'woodshed worker'.")]
-Acted = Annotated[int, typer.Option("--episodes", min=0, metavar="N",
+Acted = Annotated[int, typer.Option("--acted", min=0, metavar="N",
                                     help="Attempts at a time that clients act call by call.")]
 Host = Annotated[str, typer.Option(help="Address to listen at.")]
 Port = Annotated[int, typer.Option(min=0, max=65535, help="Port to listen at; 0 takes any.")]
@@ -55,7 +55,7 @@ def serve(
     allow_endpoints: Patterns = None,
     capture: Capture = "off",
     concurrency: Concurrency = 2,
-    episodes: Acted = MOST,
+    acted: Acted = MOST,
     host: Host = "127.0.0.1",
     port: Port = 8700,
     allow_remote: Remote = False,
@@ -84,4 +84,4 @@ def serve(
         note(f"rollouts at {where}, key in {'WOODSHED_SERVE_KEY' if file is None else file}")
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(serving.serve(home, offer, key, listener, terms if concurrency else None, note,
-                                     episodes=episodes))
+                                     acted=acted))

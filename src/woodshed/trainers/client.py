@@ -14,8 +14,8 @@ from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_ope
 
 from woodshed.errors import Conflict, EnvironmentFault, Missing, UsageError
 from woodshed.model import Record
+from woodshed.model.acted import Act, Begin, Begun, Ended, Seen
 from woodshed.model.delivery import Asked, Delivered, Deliveries, Made, PolicyTold, RequestWhole, Settled
-from woodshed.model.episode import Act, Begin, Begun, Ended, Seen
 
 R = TypeVar("R", bound=Record)
 OPEN_S, ACT_S = 540.0, 3600.0
@@ -88,25 +88,25 @@ class Client:
         """Whoever asks next gets them."""
         return self._call(Settled, "POST", "/v1/groups/give-back", {"deliveries": list(deliveries)})
 
-    # -- episodes ------------------------------------------------------------------------------------------------------
+    # -- acted attempts ------------------------------------------------------------------------------------------------
 
     def begin(self, begin: Begin) -> Begun:
         """An attempt that waits for calls. Raises Conflict where as many are open as may be."""
-        return self._call(Begun, "POST", "/v1/episodes", begin.to_json(), again=False, wait_s=OPEN_S + begin.wait_s)
+        return self._call(Begun, "POST", "/v1/attempts", begin.to_json(), again=False, wait_s=OPEN_S + begin.wait_s)
 
-    def act(self, episode: str, act: Act) -> Seen:
+    def act(self, attempt: str, act: Act) -> Seen:
         """What a tool answers. Raises Conflict where the attempt is over already."""
-        return self._call(Seen, "POST", f"/v1/episodes/{quote(episode, safe='')}/act", act.to_json(), again=False,
+        return self._call(Seen, "POST", f"/v1/attempts/{quote(attempt, safe='')}/act", act.to_json(), again=False,
                           wait_s=ACT_S)
 
-    def finish(self, episode: str) -> Ended:
+    def finish(self, attempt: str) -> Ended:
         """What was done is verified. May be asked again."""
-        return self._call(Ended, "POST", f"/v1/episodes/{quote(episode, safe='')}/finish", {}, wait_s=ACT_S)
+        return self._call(Ended, "POST", f"/v1/attempts/{quote(attempt, safe='')}/finish", {}, wait_s=ACT_S)
 
-    def leave(self, episode: str) -> None:
+    def leave(self, attempt: str) -> None:
         """Nobody acts it any more. One that is gone is no matter."""
         with suppress(Missing):
-            self._call(Ended, "DELETE", f"/v1/episodes/{quote(episode, safe='')}", wait_s=ACT_S)
+            self._call(Ended, "DELETE", f"/v1/attempts/{quote(attempt, safe='')}", wait_s=ACT_S)
 
     def _call(self, of: type[R], method: str, path: str, body: Any = None, again: bool = True, wait_s: float = 0) -> R:
         until, pause_s = time.monotonic() + (self._patience_s if again else 0.0), 0.1

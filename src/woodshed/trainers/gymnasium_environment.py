@@ -19,9 +19,9 @@ import gymnasium
 from gymnasium.spaces import Text
 
 from woodshed.errors import UsageError
+from woodshed.model.acted import Ended
 from woodshed.model.agent import AgentLimits
-from woodshed.model.episode import Ended
-from woodshed.trainers.acting import Player, Stage
+from woodshed.trainers.acting import Actable, Player
 
 LONGEST = 100_000
 """Characters of an action or an observation."""
@@ -34,16 +34,16 @@ class Attempts(gymnasium.Env[str, str]):
     """One attempt after the other. ``reset(options={"task": …})`` names one; else one of ``tasks`` is drawn by seed.
 
     ``info`` at the end has ``valid``, ``passed``, ``cause``, ``rewards`` and ``attempt``. Where ``valid`` is false, the
-    reward is NaN: Gymnasium wants a number, and it is no 0. Leave those episodes out.
+    reward is NaN: Gymnasium wants a number, and it is no 0. Leave those attempts out.
     """
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": []}
 
-    def __init__(self, stage: Stage, tasks: Sequence[str], *, limits: AgentLimits | None = None,
+    def __init__(self, actable: Actable, tasks: Sequence[str], *, limits: AgentLimits | None = None,
                  wait_s: float = 600.0) -> None:
         if not tasks:
             raise UsageError("no tasks", field="tasks", remedy="Name some.")
-        self._tasks, self._player = list(tasks), Player(stage, limits=limits, wait_s=wait_s)
+        self._tasks, self._player = list(tasks), Player(actable, limits=limits, wait_s=wait_s)
         self.action_space = Text(LONGEST, min_length=0, charset=SIGNS)
         self.observation_space = Text(LONGEST, min_length=0, charset=SIGNS)
 

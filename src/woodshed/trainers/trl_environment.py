@@ -6,7 +6,7 @@ TRL is imported. Held against TRL 1.16, as its ``GRPOTrainer`` calls::
     tasks = Dataset.from_list([{"prompt": ASK, "task": "first-steps/write-file"}, ...])
     trainer = GRPOTrainer(model, environment_factory=factory(Client(url, key)), train_dataset=tasks, ...)
 
-All environments of a batch are open at once: the service needs ``--episodes`` for as many. An attempt that broke by
+All environments of a batch are open at once: the service needs ``--acted`` for as many. An attempt that broke by
 nobody's doing has the reward None, which TRL leaves out of its group.
 """
 
@@ -17,7 +17,7 @@ from typing import Any
 
 from woodshed.errors import EnvironmentFault
 from woodshed.model.agent import AgentLimits
-from woodshed.trainers.acting import Player, Stage
+from woodshed.trainers.acting import Actable, Player
 from woodshed.trainers.trl import task as named
 
 ASK = [{"role": "user", "content": "Do this with your tools:\n"}]
@@ -105,7 +105,7 @@ class Environment:
 
 
 def factory(
-    stage: Stage, *, limits: AgentLimits | None = None, wait_s: float = 600.0
+    actable: Actable, *, limits: AgentLimits | None = None, wait_s: float = 600.0
 ) -> Callable[[], Environment]:
     """What TRL makes its environments with. ``wait_s`` seconds each waits for a place."""
-    return lambda: Environment(Player(stage, limits=limits, wait_s=wait_s))
+    return lambda: Environment(Player(actable, limits=limits, wait_s=wait_s))

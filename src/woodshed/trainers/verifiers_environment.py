@@ -19,7 +19,7 @@ from verifiers.v1.configs.harness import HarnessConfig
 from verifiers.v1.runtimes import ProgramResult
 
 from woodshed.errors import WoodshedError
-from woodshed.model.episode import Ended
+from woodshed.model.acted import Ended
 from woodshed.trainers.acting import Player
 from woodshed.trainers.client import Client
 
@@ -69,7 +69,7 @@ class WoodshedHarnessConfig(HarnessConfig):
 
 
 class WoodshedHarness(vf.Harness[WoodshedHarnessConfig]):
-    """Asks the model through verifiers' own interception, and carries its calls out in an episode."""
+    """Asks the model through verifiers' own interception, and carries its calls out in an attempt."""
 
     EXECUTES_CODE = False
     NEEDS_CONTAINER = False

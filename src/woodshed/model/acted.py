@@ -1,4 +1,4 @@
-"""Episodes: attempts that somebody outside acts, call by call, as data; services, routes and adapters share these."""
+"""Acted attempts: those that somebody outside acts, call by call, as data for services, routes and adapters."""
 
 from __future__ import annotations
 

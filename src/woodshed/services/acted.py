@@ -1,4 +1,4 @@
-"""Episodes: attempts that are acted from outside, call by call, as environments of reinforcement learning are.
+"""Acted attempts: attempts that somebody outside acts, call by call, as environments of reinforcement learning are.
 
 Each is an attempt like any other, in a run of its own: opened, recorded, captured and verified by ``run_attempt``. At
 most ``most`` are open at once. Who is silent for ``idle_s`` has left: the attempt is invalid, and its place is free.
@@ -24,8 +24,8 @@ from woodshed.harness.outside import NAME, Outside
 from woodshed.harness.tools import chosen
 from woodshed.interfaces import SandboxEngine, Verifier
 from woodshed.model import Agent, Attempt, EventKind, Invalid, Outcome, Run, RunSpec, RunState, StopReason, Task, Valid
+from woodshed.model.acted import Act, Begin, Begun, Ended, Seen, ToolTold
 from woodshed.model.deadlines import Deadlines
-from woodshed.model.episode import Act, Begin, Begun, Ended, Seen, ToolTold
 from woodshed.model.event import now
 from woodshed.services.grading import Grading
 from woodshed.services.home import Home, opened
@@ -37,18 +37,18 @@ from woodshed.tasks.load import find_tasks
 
 MOST, IDLE_S = 4, 600.0
 _KEPT = 256
-"""Episodes that are over, whose ends are still told to those who ask again."""
+"""Of those that are over, so many, whose ends are still told to those who ask again."""
 _ENDS = "the service ended"
 T = TypeVar("T")
 
 
 class Full(Conflict):
-    """As many episodes are open as may be."""
+    """As many are open as may be."""
 
 
 @dataclass(slots=True)
 class _Live:
-    """The parts that all episodes share, while there are any."""
+    """The parts that all of them share, while there are any."""
 
     engine: SandboxEngine
     verifier: Verifier
@@ -57,7 +57,7 @@ class _Live:
 
 
 @dataclass(slots=True)
-class Episode:
+class ActedAttempt:
     """One attempt that somebody acts. ``begun`` is what is told of it."""
 
     begun: Begun
@@ -110,7 +110,7 @@ class Episode:
         return Ended(attempt=attempt, valid=False, cause=verdict.cause, detail=verdict.detail, stop=stop)
 
 
-class Episodes:
+class ActedAttempts:
     """Opens them, in one event loop, and closes all that are left. Whoever asks may name what is offered."""
 
     def __init__(
@@ -119,7 +119,7 @@ class Episodes:
         self._home, self._offer, self._idle_s = home, offer, idle_s
         self._deadlines = deadlines or Deadlines()
         self.most, self._free = most, asyncio.Semaphore(most)
-        self._known: dict[str, Episode] = {}
+        self._known: dict[str, ActedAttempt] = {}
         self._opening: asyncio.Task[_Live] | None = None
         self._stack = AsyncExitStack()
         self._closed = False
@@ -135,15 +135,15 @@ class Episodes:
     @property
     def open(self) -> int:
         """How many are open."""
-        return sum(not episode.over for episode in self._known.values())
+        return sum(not acted.over for acted in self._known.values())
 
-    def get(self, name: str) -> Episode:
-        """The episode of this id. Raises Missing."""
+    def get(self, name: str) -> ActedAttempt:
+        """The acted attempt of this id. Raises Missing."""
         if (found := self._known.get(name)) is None:
-            raise Missing(f"no episode {name!r}", field="id", remedy="Begin one.")
+            raise Missing(f"no attempt {name!r}", field="id", remedy="Begin one.")
         return found
 
-    async def begin(self, begin: Begin) -> Episode:
+    async def begin(self, begin: Begin) -> ActedAttempt:
         """An attempt whose sandbox stands, and that waits for calls.
 
         Raises Full, UsageError, Missing for what is not offered, EnvironmentFault where its sandbox does not open, and
@@ -153,15 +153,15 @@ class Episodes:
         task = await asyncio.to_thread(self._task, begin)
         await self._place(begin.wait_s)
         try:
-            episode = await self._begun(task, agent, begin.seed)
+            acted = await self._begun(task, agent, begin.seed)
         except BaseException:
             self._free.release()
             raise
-        episode.running.add_done_callback(self._freed)
+        acted.running.add_done_callback(self._freed)
         try:
-            return await self._standing(episode)
+            return await self._standing(acted)
         except BaseException:
-            episode.outside.leave("whoever began it left")
+            acted.outside.leave("whoever began it left")
             raise
 
     def forget(self, name: str) -> None:
@@ -171,9 +171,9 @@ class Episodes:
     async def close(self) -> None:
         """All that are open are cut off, and everything live is closed. Idempotent."""
         self._closed = True
-        for episode in self._known.values():
-            episode.outside.leave(_ENDS)
-            episode.running.cancel()
+        for acted in self._known.values():
+            acted.outside.leave(_ENDS)
+            acted.running.cancel()
         await asyncio.gather(*(one.running for one in self._known.values()), return_exceptions=True)
         if self._opening is not None:
             await asyncio.gather(self._opening, return_exceptions=True)
@@ -204,14 +204,14 @@ class Episodes:
         if self._closed:
             raise Full("the service ends")
         if self._free.locked() and not wait_s:
-            raise Full(f"{self.most} episodes are open", remedy="End one, or say for how long to wait.")
+            raise Full(f"{self.most} attempts are open", remedy="End one, or say for how long to wait.")
         try:
             async with asyncio.timeout(wait_s or None):
                 await self._free.acquire()
         except TimeoutError:
-            raise Full(f"{self.most} episodes are open, and none ended in {wait_s:g} s", remedy="End one.") from None
+            raise Full(f"{self.most} attempts are open, and none ended in {wait_s:g} s", remedy="End one.") from None
 
-    async def _begun(self, task: Task, agent: Agent, seed: int) -> Episode:
+    async def _begun(self, task: Task, agent: Agent, seed: int) -> ActedAttempt:
         live = await self._live()
         spec = RunSpec(
             tasks=(str(task.folder),), digests={str(task.folder): task.digest}, groups={task.id: task.group},
@@ -223,24 +223,24 @@ class Episodes:
         outside = Outside(self._idle_s)
         running = asyncio.create_task(self._run(live, task, agent, attempt, outside))
         told = Begun(id=attempt.id, task=task.id, instruction=task.instruction, tools=(), deadline_s=0)
-        episode = self._known[attempt.id] = Episode(told, outside, running)
+        acted = self._known[attempt.id] = ActedAttempt(told, outside, running)
         over = [name for name, one in self._known.items() if one.over]
         for name in over[:max(0, len(over) - _KEPT)]:
             del self._known[name]
-        return episode
+        return acted
 
-    async def _standing(self, episode: Episode) -> Episode:
-        standing = episode.outside.standing
-        await _first(standing, episode.running)
+    async def _standing(self, acted: ActedAttempt) -> ActedAttempt:
+        standing = acted.outside.standing
+        await _first(standing, acted.running)
         if not standing.done():
-            verdict = episode.running.result().verdict
+            verdict = acted.running.result().verdict
             detail = verdict.detail if isinstance(verdict, Invalid) else "it ended before it began"
             raise EnvironmentFault(self._offer.public(detail))
         specs, deadline_s = standing.result()
         tools = tuple(ToolTold(name=one.name, description=one.description, parameters=dict(one.parameters))
                       for one in specs)
-        episode.begun = episode.begun.model_copy(update={"tools": tools, "deadline_s": deadline_s})
-        return episode
+        acted.begun = acted.begun.model_copy(update={"tools": tools, "deadline_s": deadline_s})
+        return acted
 
     async def _live(self) -> _Live:
         """The shared parts, made on first use. Raises UsageError, EnvironmentFault; the next one tries again."""
@@ -292,9 +292,9 @@ async def _first(*coming: asyncio.Future[Any]) -> None:
 
 
 class Local:
-    """Episodes in this process, for code that is not asynchronous: any thread may call, each waits for its answer.
+    """Acted attempts in this process, for code that is not asynchronous: any thread may call, and waits for its answer.
 
-    Tasks are named below ``roots``. It has what :class:`woodshed.trainers.client.Client` has of episodes, and stands in
+    Tasks are named below ``roots``. It has what :class:`woodshed.trainers.client.Client` has of them, and stands in
     for it. Close it at the end, or use it with ``with``.
     """
 
@@ -304,11 +304,11 @@ class Local:
     ) -> None:
         offer = made(roots, engine=engine)
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="woodshed-episodes", daemon=True)
+        self._thread = threading.Thread(target=self._loop.run_forever, name="woodshed-acted", daemon=True)
         self._opened = opened(home)
         self._home: Home = self._opened.__enter__()
         self._thread.start()
-        self._episodes = Episodes(self._home, offer, most=most, idle_s=idle_s)
+        self._attempts = ActedAttempts(self._home, offer, most=most, idle_s=idle_s)
 
     def __enter__(self) -> Self:
         return self
@@ -317,28 +317,28 @@ class Local:
         self.close()
 
     def begin(self, begin: Begin) -> Begun:
-        """See :meth:`Episodes.begin`."""
-        return self._wait(self._episodes.begin(begin)).begun
+        """See :meth:`ActedAttempts.begin`."""
+        return self._wait(self._attempts.begin(begin)).begun
 
-    def act(self, episode: str, act: Act) -> Seen:
-        """See :meth:`Episode.act`."""
-        return self._wait(self._episodes.get(episode).act(act))
+    def act(self, attempt: str, act: Act) -> Seen:
+        """See :meth:`ActedAttempt.act`."""
+        return self._wait(self._attempts.get(attempt).act(act))
 
-    def finish(self, episode: str) -> Ended:
-        """See :meth:`Episode.finish`."""
-        return self._wait(self._episodes.get(episode).finish())
+    def finish(self, attempt: str) -> Ended:
+        """See :meth:`ActedAttempt.finish`."""
+        return self._wait(self._attempts.get(attempt).finish())
 
-    def leave(self, episode: str) -> None:
+    def leave(self, attempt: str) -> None:
         """Nobody acts it any more. One that is over, or gone, is no matter."""
         with suppress(Missing):
-            self._wait(self._episodes.get(episode).close())
+            self._wait(self._attempts.get(attempt).close())
 
     def close(self) -> None:
         """All that are open are cut off, and everything live is closed. Idempotent."""
         if self._loop.is_closed():
             return
         try:
-            self._wait(self._episodes.close())
+            self._wait(self._attempts.close())
         finally:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
