@@ -48,7 +48,7 @@ async def test_who_listens_and_who_does_not_is_measured(new_home: Callable[[], P
         rows = {row["agent"]: row for row in report.attempts(home, run)}
         assert {name: row["passed"] for name, row in rows.items()} == {
             "obedient": True, "stubborn": False, "oracle": True}
-        scores = {name: process.of_attempt(home, row["attempt"])["scores"]["controllability"]
+        scores = {name: process.of_attempt(home, home.store.attempt(row["attempt"]))["scores"]["controllability"]
                   for name, row in rows.items()}
         assert scores == {"obedient": 1.0, "stubborn": 0.0, "oracle": None}
         told = await replaying.replay(home, run.id)

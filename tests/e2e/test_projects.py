@@ -108,10 +108,23 @@ async def test_a_run_in_one_process_has_its_project(new_home: Callable[[], Path]
 
 
 def test_opening_says_when_nothing_was_paused(home: Home) -> None:
-    """A project without a paused run, or a name that is no project's, is answered in words."""
-    done = CliRunner().invoke(app, ["runs", "open", "--project", "nobody"])
-    assert (done.exit_code, done.stdout.strip()) == (0, "nobody has no paused run")
-    assert said("runs", "open", "--project", "nobody") == {"runs": []}
+    """A project without a paused run is answered in words."""
+    said("limits", "set", "project:calm", "--slots", "1")
+    done = CliRunner().invoke(app, ["runs", "open", "--project", "calm"])
+    assert (done.exit_code, done.stdout.strip()) == (0, "calm has no paused run")
+    assert said("runs", "open", "--project", "calm") == {"runs": []}
+
+
+@pytest.mark.parametrize("words", [("show",), ("show", "last"), ("runs", "status", "last"), ("runs", "open"),
+                                   ("schedules", "list"), ("schedules", "show", "nightly")], ids=" ".join)
+def test_an_unknown_project_is_refused_by_name(home: Home, words: tuple[str, ...]) -> None:
+    """Whatever asks for what is there of a project that is nobody's says which there are, and shows no empty table."""
+    said("run", TASK, "-a", "oracle", "--detach", "--project", "large")
+    said("schedules", "add", "nightly", TASK, "-a", "oracle", "--cron", "0 2 * * *", "--project", "night")
+    said("limits", "set", "project:bounded", "--slots", "1")
+    with pytest.raises(UsageError, match=r"no project 'nobody'.*There are: bounded, default, large, night"):
+        said(*words, "--project", "nobody")
+    assert said("show", "--project", "default") == {"runs": []}
 
 
 def test_attempts_that_break_together_tell_once(home: Home) -> None:

@@ -194,13 +194,13 @@ def test_people_rate_finished_attempts_and_ratings_add_up(home: Home) -> None:
     recorded(home, "r-rated", (agent, ["+."]))
     process.rate(home, "r-rated.1", 5, "", "ann")
     process.rate(home, "r-rated.1", 2, "slow \udc80", "bob")
-    found: dict[str, Any] = process.of_attempt(home, "r-rated.1")
+    found: dict[str, Any] = process.of_attempt(home, home.store.attempt("r-rated.1"))
     assert next(row["value"] for row in found["measures"] if row["name"] == "rating") == (3.5 - 1) / 4
     assert [one.by for one in home.store.ratings.of("r-rated")["r-rated.1"]] == ["ann", "bob"]
     with pytest.raises(UsageError, match="nothing to rate yet"):
         process.rate(home, "r-rated.2", 3, "", "")
     with pytest.raises(UsageError, match="no valid verdict"):
-        process.of_attempt(home, "r-rated.2")
+        process.of_attempt(home, home.store.attempt("r-rated.2"))
 
 
 def test_measures_of_a_run_leave_invalid_attempts_out_and_say_so(home: Home, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from exportkit import BROKEN, Emit, Talk, filled, rows_of, valid
+from woodshed.cli import export as export_command
 from woodshed.errors import UsageError
 from woodshed.model import ModelSpec
 from woodshed.model.event import now
@@ -222,4 +223,38 @@ def test_no_rows_are_an_empty_set(home: Home, tmp_path: Path) -> None:
     run = filled(home, [("t", valid(0.0), bad)])
     made = dataset(home, [run], Order("sft", tmp_path / "out", rules=ExportRules(sft=SftRules(min_total=2.0))))
     assert rows_of(tmp_path / "out") == []
-    assert made.card["dropped"] == {"attempts: not passed": 1}
+    assert made.card["dropped"] == made.card["empty"] == {"attempts: not passed": 1}
+    assert "| no rows: attempts: not passed | 1 |" in (tmp_path / "out" / "README.md").read_text()
+
+
+EMPTY: list[tuple[Any, list[Any], dict[str, Any], dict[str, int]]] = [
+    ("sft", [("t", valid(1.0), None), ("t", None, None), ("t", BROKEN, good)], {},
+     {"attempts: no answer of a model": 1, "attempts: not finished": 1, "attempts: not valid": 1}),
+    ("preference", [("t", valid(1.0), good)], {}, {"groups: a single attempt, and nothing to pair it with": 1}),
+    ("preference", [("t", valid(1.0), good), ("t", valid(1.0), good)], {}, {"pairs: ties": 1}),
+    ("grpo", [("t", valid(1.0), good), ("t", None, None)], {},
+     {"attempts: not finished": 1, "groups: not complete": 1}),
+    ("grpo", [("t", valid(1.0), good)], {"without": ("t",)}, {"tasks: in the list": 1}),
+]
+
+
+@pytest.mark.parametrize(("form", "stories", "how", "why"), EMPTY, ids=map(str, range(len(EMPTY))))
+def test_no_emptiness_is_silent(
+    form: Any, stories: list[Any], how: dict[str, Any], why: dict[str, int], home: Home, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Whatever leaves no row is counted by rule: in the card, and on the terminal."""
+    run = filled(home, stories)
+    made = dataset(home, [run], Order(form, tmp_path / "out", **how))
+    assert (made.card["rows"], made.card["empty"]) == (0, why)
+    export_command._show(made, tmp_path / "out")
+    told = " ".join(capsys.readouterr().out.split())
+    assert all(words in told for words in why), told
+
+
+def test_a_set_with_rows_gives_no_reason_for_emptiness(home: Home, tmp_path: Path) -> None:
+    """What it left out stands under what was dropped alone."""
+    run = filled(home, [("t", valid(1.0), good), ("t", valid(0.0), bad)])
+    made = dataset(home, [run], Order("sft", tmp_path / "out"))
+    assert made.card["rows"]
+    assert "empty" not in made.card

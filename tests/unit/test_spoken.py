@@ -274,7 +274,7 @@ def test_the_command_line_says_and_tells(home: Home, monkeypatch: pytest.MonkeyP
     assert "choir: queued" in said("status", "last")
     shown = CliRunner().invoke(app, ["show", "last", "--json"])
     assert json.loads(shown.stdout)["status"] == json.loads(said("status", run.id, "--json"))
-    with pytest.raises(UsageError, match="no run"):
+    with pytest.raises(UsageError, match="no project 'other'"):
         said("say", "last", "Hello.", "--project", "other")
 
 

@@ -18,7 +18,7 @@ from woodshed.services.home import opened
 
 Name = Annotated[Path, typer.Argument(help="The task's folder, which must not exist; its last part is its name.")]
 Runner = Annotated[str, typer.Option("--framework", help="What runs the hidden tests: pytest, script or node.")]
-AttemptId = Annotated[str, typer.Argument(metavar="ATTEMPT", help="An attempt's id, as woodshed show prints it.")]
+AttemptId = Annotated[str, typer.Argument(metavar="ATTEMPT", help="An attempt's id, or 'last'.")]
 Into = Annotated[Path | None, typer.Option("--out", help="Folder that the task folder is written into.")]
 Approve = Annotated[bool, typer.Option("--approve", help="You looked at the end state, and it is right as it is.")]
 Tree = Annotated[Path | None, typer.Option(metavar="DIR", help="A folder that holds the end state as it should be.")]

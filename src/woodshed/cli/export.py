@@ -8,10 +8,10 @@ from typing import Annotated
 import typer
 
 from woodshed.cli.measures import bar
-from woodshed.cli.output import Json, emit_json, out, percent, plain, table
+from woodshed.cli.output import Json, emit_json, note, out, percent, plain, table
 from woodshed.errors import UsageError
 from woodshed.model import Run
-from woodshed.services import exporting
+from woodshed.services import exporting, naming
 from woodshed.services.home import Home, opened
 
 
@@ -36,7 +36,7 @@ def export(
     if files not in ("jsonl", "parquet"):
         raise UsageError(f"unknown kind '{files}'", field="--files", remedy="Known: jsonl, parquet.")
     with opened() as home:
-        runs = [home.store.run(name) for name in run]
+        runs = [naming.run(home, name) for name in run]
         if format_ == "atif":
             _trajectories(home, runs, out_folder, json)
             return
@@ -68,6 +68,10 @@ def _show(made: exporting.Exported, folder: Path) -> None:
     attempts = card["attempts"]
     out.print(f"{card['rows']} rows in {plain(str(folder))}, of {attempts['finished']} attempts "
               f"({percent(card['valid_rate'])} valid)")
+    if (why := card.get("empty")) is not None:
+        note("no rows: nothing there is to learn from by these rules (docs/exports.md has them, --rules changes them)")
+        table(("why there is no row", "#times"), [(words, str(count)) for words, count in why.items()])
+        return
     left = [*card["dropped"].items(), *((f"task {name}: {why}", 1) for name, why in card["dropped_tasks"].items()),
             *((f"untrainable: {why}", count) for why, count in card.get("tokens", {}).get("untrainable", {}).items()),
             *((f"masked: {kind}", count) for kind, count in card["secrets_masked"].items())]

@@ -16,13 +16,13 @@ from woodshed.model import Agent, Run, Sampling
 from woodshed.model.fork import ForkSpec
 from woodshed.sandbox.native.places import sweep
 from woodshed.services import agents as agent_service
-from woodshed.services import forking, report
+from woodshed.services import forking, naming, report
 from woodshed.services.home import Home, opened
 from woodshed.services.runs import Progress
 
 
 def fork(
-    attempt: Annotated[str, typer.Argument(help="An attempt's id, as show prints it.")],
+    attempt: Annotated[str, typer.Argument(help="An attempt's id, or 'last'.")],
     step: Annotated[int, typer.Option(min=0, help="How many of its steps are kept; trace numbers them.")],
     attempts: Annotated[int, typer.Option("-n", "--attempts", min=1, help="Branches by each agent.")] = 1,
     agent: Annotated[list[str] | None, typer.Option(
@@ -39,7 +39,7 @@ def fork(
 ) -> None:
     """Branch off an attempt after a step: its sandbox as it was then, its conversation, and a new way on from there."""
     with opened() as home:
-        found = home.store.attempt(attempt)
+        found = naming.attempt(home, attempt)
         spec = ForkSpec(attempt=found.id, execution=max(1, found.executions), step=step, say=say, diverged=diverged)
         agents = _agents(home, spec, agent or [], model, temperature, turns, model_key)
         planned, tasks = forking.plan(home, spec, agents, attempts=attempts, concurrency=concurrency, seed=seed)

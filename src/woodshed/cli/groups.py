@@ -9,6 +9,7 @@ import typer
 
 from woodshed.cli.output import Json, emit_json, number, out, plain, table
 from woodshed.services import groups as service
+from woodshed.services import naming
 from woodshed.services.home import Home, opened
 
 Name = Annotated[str, typer.Argument(metavar="RUN", help="A run's id, or 'last'.")]
@@ -22,7 +23,7 @@ def groups(run: Name, follow: Follow = False, json: Json = False) -> None:
         if follow:
             _follow(home, run, json)
             return
-        name, found = home.store.run(run).id, [one.told() for one in service.listing(home, run)]
+        name, found = naming.run(home, run).id, [one.told() for one in service.listing(home, run)]
     if json:
         emit_json({"run": name, "groups": found})
         return
@@ -35,7 +36,7 @@ def groups(run: Name, follow: Follow = False, json: Json = False) -> None:
 
 def _follow(home: Home, name: str, json: bool) -> None:
     """One line a group, in order of completion; takes none."""
-    run_id, told = home.store.run(name).id, 0
+    run_id, told = naming.run(home, name).id, 0
     while True:
         ended = service.complete(home, home.store.run(run_id))
         for one in service.listing(home, run_id)[told:]:

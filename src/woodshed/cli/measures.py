@@ -10,9 +10,9 @@ from typing import Annotated, Any
 import typer
 
 from woodshed.cli.output import Json, emit_json, err, note, number, out, plain, table
-from woodshed.model import Run
+from woodshed.model import Attempt, Run
 from woodshed.model.prices import PriceBook
-from woodshed.services import planning, process
+from woodshed.services import naming, planning, process
 from woodshed.services import report as report_service
 from woodshed.services.home import Home, opened
 
@@ -32,11 +32,12 @@ def measures(
     """How attempts went, from their events: scores by agent and why, or every measure of one attempt."""
     prices = planning.load_prices(price_book) if price_book else None
     with opened() as home:
-        if process.is_attempt(home, name):
-            told = process.of_attempt(home, name, prices)
+        meant = naming.either(home, name)
+        if isinstance(meant, Attempt):
+            told = process.of_attempt(home, meant, prices)
             shown = _print_attempt
         else:
-            told = measured(home, home.store.run(name), prices)
+            told = measured(home, meant, prices)
             shown = print_agents
     if json:
         emit_json(told)
@@ -45,7 +46,7 @@ def measures(
 
 
 def rate(
-    attempt: Annotated[str, typer.Argument(help="An attempt's id, as show prints it.")],
+    attempt: Annotated[str, typer.Argument(help="An attempt's id, or 'last'.")],
     stars: Annotated[int, typer.Argument(min=1, max=5, help="From 1, useless, to 5, as wished.")],
     note: Annotated[str, typer.Option(help="Why.")] = "",
     by: Annotated[str, typer.Option(help="Who says so.")] = "",
@@ -70,7 +71,7 @@ def report(
 
     prices = planning.load_prices(price_book) if price_book else None
     with opened() as home:
-        found = home.store.run(run)
+        found = naming.run(home, run)
         summary = report_service.summary(home, found)
         told = measured(home, found, prices)
     if json:

@@ -29,7 +29,8 @@ Tasks = Annotated[list[Path], typer.Argument(help="Task folders, or folders of t
 Attempts = Annotated[int, typer.Option("-n", "--attempts", min=1, help="Attempts of each task by each agent.")]
 Workers = Annotated[str, typer.Option(metavar="W[xSLOTS]", help="Workers, and slots of each (default: its cores).")]
 PriceBook = Annotated[Path | None, typer.Option(metavar="FILE", help="TOML file of prices; docs/planning.md.")]
-From = Annotated[list[str] | None, typer.Option("--from", metavar="RUN", help="Runs to learn from (default: all).")]
+From = Annotated[list[str] | None, typer.Option(
+    "--from", metavar="RUN", help="Runs to learn from; 'last' is the newest (default: all).")]
 Pilot = Annotated[int, typer.Option(min=0, metavar="N", help="First run about N attempts here, and learn from them.")]
 Agents = Annotated[list[str] | None, typer.Option("--agent", "-a", help="As for run; repeatable (default: --from's).")]
 Model = Annotated[str | None, typer.Option(help="local, local:NAME, FILE.gguf, or NAME@URL.")]

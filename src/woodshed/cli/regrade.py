@@ -9,7 +9,7 @@ import typer
 
 from woodshed.cli.output import Json, emit_json, number, out, table
 from woodshed.cli.progress import counter
-from woodshed.services import regrading, rulesets
+from woodshed.services import naming, regrading, rulesets
 from woodshed.services.home import opened
 
 
@@ -22,7 +22,7 @@ def regrade(
 ) -> None:
     """Grade a run once more by other reward rules, from what was recorded; its own verdicts stay."""
     with opened() as home:
-        chosen = home.store.run(run)
+        chosen = naming.run(home, run)
         if rules is None:
             _list(regrading.listing(home, chosen), chosen.id, json)
             return

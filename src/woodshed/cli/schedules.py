@@ -151,7 +151,7 @@ def list_(
     """Every schedule, how it stands, and when it fires next."""
     with opened() as home:
         found = [(schedule, home.store.schedules.tally(schedule.id)) for schedule in home.store.schedules.all()
-                 if project is None or schedule.project == projects.named(project)]
+                 if project is None or schedule.project == projects.existing(home, project)]
     if json:
         emit_json({"schedules": [_json(schedule, tally) for schedule, tally in found]})
         return

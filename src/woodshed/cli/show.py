@@ -9,7 +9,7 @@ from rich.syntax import Syntax
 
 from woodshed.cli.output import Json, emit_json, number, out, plain, table, visible
 from woodshed.cli.run import print_summary
-from woodshed.services import projects, report, sending
+from woodshed.services import naming, projects, report, sending
 from woodshed.services.home import opened
 
 
@@ -21,9 +21,9 @@ def show(
     """A run's closing table and each of its attempts; or the list of runs."""
     with opened() as home:
         if run is None:
-            _list(report.listing(home, None if project is None else projects.named(project)), json)
+            _list(report.listing(home, None if project is None else projects.existing(home, project)), json)
             return
-        found = projects.run(home, run, project)
+        found = naming.run(home, run, project)
         summary = report.summary(home, found)
         rows = report.attempts(home, found)
         stands = sending.status_of(home, found)
@@ -47,7 +47,7 @@ def show(
 
 
 def trace(
-    attempt: Annotated[str, typer.Argument(help="An attempt's id, as show prints it.")],
+    attempt: Annotated[str, typer.Argument(help="An attempt's id, or 'last'.")],
     json: Json = False,
 ) -> None:
     """The steps of one attempt: messages, commands with exit codes, the diff, the verdict."""

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from woodshed.errors import StoreFault, UsageError
 from woodshed.model import Attempt, Change, ChangeKind, ChangeSet, Event, EventKind, Framework, Run, Task
+from woodshed.services import naming
 from woodshed.services.history import history
 from woodshed.services.home import Home
 from woodshed.tasks.collection import check_place
@@ -123,7 +124,7 @@ class Source:
 
 def recover(home: Home, attempt_id: str) -> Source:
     """Everything that ``attempt_id`` left. Raises UsageError where its start or its end state is not to be had."""
-    attempt = home.store.attempt(attempt_id)
+    attempt = naming.attempt(home, attempt_id)
     run = home.store.run(attempt.run)
     task = _start_of(run, attempt)
     events = history(home, attempt)

@@ -14,6 +14,7 @@ from typing import Any
 
 from woodshed.errors import UsageError
 from woodshed.model import Attempt, AttemptState, Run, RunState, Valid
+from woodshed.services import naming
 from woodshed.services.home import Home
 from woodshed.store.groups import Group
 
@@ -61,7 +62,7 @@ def listing(home: Home, name: str) -> list[Gathered]:
 
     ``last`` names the newest run. Raises UsageError where there is none.
     """
-    run = home.store.run(name)
+    run = naming.run(home, name)
     return _gathered(home.store.groups.of(run.id), home.store.attempts(run.id))
 
 
@@ -75,7 +76,7 @@ async def next_group(
     """
     if most < 1 or lease_s <= 0 or not consumer:
         raise UsageError("a consumer has a name, takes one group or more, and keeps them for a while", field="consumer")
-    run = home.store.run(name)
+    run = naming.run(home, name)
     until, look_s = time.monotonic() + wait_s, _LOOKS_S[0]
     while True:
         found, over = await asyncio.to_thread(_take, home, run.id, consumer, most, lease_s)

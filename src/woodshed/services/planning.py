@@ -18,7 +18,7 @@ from woodshed.measure.simulation import Forecast, Limits, Node, forecast, order_
 from woodshed.model import Agent, Run, RunSpec, Task
 from woodshed.model.prices import PriceBook
 from woodshed.model.retry import RetryRules
-from woodshed.services import runs
+from woodshed.services import naming, runs
 from woodshed.services.declared import read_toml
 from woodshed.services.home import Home
 from woodshed.services.recorded import Pair, Recorded, key, recorded
@@ -97,13 +97,13 @@ def check_prices(book: PriceBook, agents: Sequence[Agent], file: Path) -> None:
 
 def evidence(home: Home, question: Question, names: Sequence[str] = ()) -> Recorded:
     """What is recorded: of the runs named, or of all that are stored, the newest first. Raises UsageError."""
-    chosen = [home.store.run(name) for name in names] if names else home.store.runs()
+    chosen = [naming.run(home, name) for name in names] if names else home.store.runs()
     return recorded(home, question.tasks, question.agents, chosen)
 
 
 def agents_of(home: Home, names: Sequence[str]) -> tuple[Agent, ...]:
     """The agents of the runs named, each name once."""
-    found = {agent.name: agent for name in names for agent in home.store.run(name).spec.agents}
+    found = {agent.name: agent for name in names for agent in naming.run(home, name).spec.agents}
     return tuple(found.values())
 
 

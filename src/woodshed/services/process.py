@@ -15,7 +15,7 @@ from woodshed.model.event import now
 from woodshed.model.grade import Patch
 from woodshed.model.prices import PriceBook
 from woodshed.model.process import Rating
-from woodshed.services import report
+from woodshed.services import naming, report
 from woodshed.services.history import history
 from woodshed.services.home import Home
 from woodshed.services.source import Source, changes_of, grade_of
@@ -56,22 +56,12 @@ def measured(
     return Found(counted, by_agent(counted, _spent(attempts, prices, models)), left_out)
 
 
-def is_attempt(home: Home, name: str) -> bool:
-    """True for the id of an attempt that is there."""
-    try:
-        home.store.attempt(name)
-    except UsageError:
-        return False
-    return True
-
-
-def of_attempt(home: Home, name: str, prices: PriceBook | None = None) -> dict[str, Any]:
+def of_attempt(home: Home, attempt: Attempt, prices: PriceBook | None = None) -> dict[str, Any]:
     """One attempt's card: ``{"attempt", "task", "agent", "passed", "claim", "scores", "measures": […]}``.
 
-    Raises UsageError for an unknown attempt, or one without a valid verdict.
+    Raises UsageError for one without a valid verdict.
     """
-    attempt = home.store.attempt(name)
-    run = home.store.run(attempt.run)
+    run, name = home.store.run(attempt.run), attempt.id
     verdict = attempt.outcome.verdict if attempt.outcome else None
     if not isinstance(verdict, Valid):
         raise UsageError(f"{name} has no valid verdict: there is nothing to measure", field="attempt",
@@ -105,9 +95,9 @@ def rate(home: Home, attempt_id: str, stars: int, note: str, by: str) -> Rating:
 
     Raises UsageError for an attempt that does not exist or is not done.
     """
-    attempt = home.store.attempt(attempt_id)
+    attempt = naming.attempt(home, attempt_id)
     if attempt.state is not AttemptState.DONE:
-        raise UsageError(f"{attempt_id} is {attempt.state.value}: there is nothing to rate yet", field="attempt",
+        raise UsageError(f"{attempt.id} is {attempt.state.value}: there is nothing to rate yet", field="attempt",
                          remedy="Wait until it is done.")
     rating = Rating(attempt=attempt.id, stars=stars, note=printable(note), by=printable(by), at=now())
     home.store.ratings.add(rating)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 
 from woodshed.errors import UsageError
-from woodshed.model import Run
 from woodshed.services.home import Home
 from woodshed.settings import setting
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", re.ASCII)
 _REMEDY = "Use up to 63 letters, digits, '.', '_' and '-'."
+_SHOWN = 20
+"""Projects that a refusal names."""
 
 
 def named(text: str | None) -> str:
@@ -20,26 +21,25 @@ def named(text: str | None) -> str:
     return _valid(text, "--project")
 
 
-def demanded(text: str | None) -> str:
-    """The project of this name. Raises UsageError where there is none."""
+def existing(home: Home, text: str) -> str:
+    """The project of this name, which has runs, schedules or limits, or is the setting's own.
+
+    Raises UsageError naming those that there are.
+    """
+    wanted, own = _valid(text, "--project"), named(None)
+    there = sorted({*home.store.status.projects(), own})
+    if wanted not in there:
+        more = f", and {len(there) - _SHOWN} more" if len(there) > _SHOWN else ""
+        raise UsageError(f"no project '{wanted}'", field="--project",
+                         remedy=f"There are: {', '.join(there[:_SHOWN])}{more}.")
+    return wanted
+
+
+def demanded(home: Home, text: str | None) -> str:
+    """The project of this name, as :func:`existing` has it. Raises UsageError where none is named, too."""
     if text is None:
         raise UsageError("no run", field="RUN", remedy="Name a run, or say --project NAME for all of its paused ones.")
-    return _valid(text, "--project")
-
-
-def run(home: Home, name: str, project: str | None) -> Run:
-    """The run with this id, which is the ``project``'s where one is given; ``last`` is then its newest one.
-
-    Raises UsageError.
-    """
-    if project is None:
-        return home.store.run(name)
-    _valid(project, "--project")
-    found = home.store.newest_run(project) if name == "last" else home.store.run(name)
-    if found is None or found.project != project:
-        raise UsageError(f"'{project}' has no run" + ("" if found is None else f" '{name}'"), field="--project",
-                         remedy="'woodshed show' lists the runs, and whose they are.")
-    return found
+    return existing(home, text)
 
 
 def _valid(text: str, field: str) -> str:

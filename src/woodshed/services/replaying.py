@@ -30,9 +30,9 @@ from woodshed.model import (
     Valid,
 )
 from woodshed.model.event import now
+from woodshed.services import naming
 from woodshed.services.history import history
 from woodshed.services.home import Home
-from woodshed.services.process import is_attempt
 from woodshed.services.source import Source, changes_of, own_verdict
 
 Progress = Callable[[int, int], None]
@@ -177,11 +177,10 @@ def _why_not(attempt: Attempt, agent: Agent, task: Task | None) -> str | None:
 
 
 def _chosen(home: Home, name: str) -> tuple[Run, list[Attempt]]:
-    if is_attempt(home, name):
-        attempt = home.store.attempt(name)
-        return home.store.run(attempt.run), [attempt]
-    run = home.store.run(name)
-    return run, home.store.attempts(run.id)
+    meant = naming.either(home, name)
+    if isinstance(meant, Attempt):
+        return home.store.run(meant.run), [meant]
+    return meant, home.store.attempts(meant.id)
 
 
 async def _replayed(world: _World, record: Recorded) -> Replayed:

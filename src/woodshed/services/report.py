@@ -15,7 +15,7 @@ from woodshed.measure.usage import used
 from woodshed.model import Attempt, AttemptState, ChangeSet, Durability, Event, EventKind, Invalid, Run, Task, Valid
 from woodshed.model.changes import Change
 from woodshed.model.diff import described
-from woodshed.services import selection
+from woodshed.services import naming, selection
 from woodshed.services.history import history
 from woodshed.services.home import Home
 from woodshed.store.captures import FLAWED
@@ -102,9 +102,9 @@ def write_results(home: Home, run: Run, figures: dict[str, Any]) -> Path:
 def trace(home: Home, attempt_id: str) -> dict[str, Any]:
     """One attempt, readable: steps, diff, verdict. Raises UsageError when there is no such attempt.
 
-    One that has not begun has no steps. ``last`` is the newest run's first attempt that passed, else its first one.
+    One that has not begun has no steps.
     """
-    attempt = _interesting(home) if attempt_id == "last" else home.store.attempt(attempt_id)
+    attempt = naming.attempt(home, attempt_id)
     run = home.store.run(attempt.run)
     execution = attempt.executions
     events = history(home, attempt)
@@ -126,11 +126,6 @@ def trace(home: Home, attempt_id: str) -> dict[str, Any]:
         "stages_s": attempt.outcome.stages_s if attempt.outcome else {},
         "used": {stage: used.to_json() for stage, used in attempt.outcome.used.items()} if attempt.outcome else {},
     }
-
-
-def _interesting(home: Home) -> Attempt:
-    found = home.store.attempts(home.store.run("last").id)
-    return next((attempt for attempt in found if _row(attempt)["passed"]), found[0])
 
 
 def diff(home: Home, changes: ChangeSet, task: Task | None) -> str:

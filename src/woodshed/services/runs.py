@@ -32,7 +32,7 @@ from woodshed.model.deadlines import least_verify_s
 from woodshed.model.event import now
 from woodshed.model.retry import RetryRules
 from woodshed.model.rules import RuleSet
-from woodshed.services import hearing, lasting, projects, rulesets
+from woodshed.services import hearing, lasting, naming, projects, rulesets
 from woodshed.services.calibration.standing import admitted
 from woodshed.services.crew import Crew
 from woodshed.services.home import Home
@@ -182,7 +182,7 @@ async def resume(
 
 def to_resume(home: Home, run_id: str, *, checking: bool, concurrency: int | None) -> Run:
     """The run to finish, with another ``concurrency`` where one is given. Raises UsageError as :func:`resume` does."""
-    run = home.store.run(run_id)
+    run = naming.run(home, run_id)
     if (run.spec.check is not None) is not checking:
         what, command = ("a check of tasks", "tasks check") if run.spec.check else ("no check of tasks", "run")
         raise UsageError(f"{run.id} is {what}", field="run", remedy=f"Say: woodshed {command} --resume {run.id}")

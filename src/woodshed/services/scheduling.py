@@ -82,7 +82,8 @@ def planned(order: Standing, tell: Tell) -> tuple[RunSpec, list[Any]]:
 
 def named(home: Home, name: str, project: str | None = None) -> Schedule:
     """The schedule of this name in the project, or with this id. Raises UsageError."""
-    return home.store.schedules.named(name, projects.named(project))
+    whose = projects.named(None) if project is None else projects.existing(home, project)
+    return home.store.schedules.named(name, whose)
 
 
 def pause(home: Home, name: str, reason: str | None = None, *, project: str | None = None) -> Schedule:

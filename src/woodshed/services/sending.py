@@ -8,7 +8,7 @@ from woodshed.errors import UsageError
 from woodshed.model import Attempt, AttemptState, Run
 from woodshed.model.sent import MessageKind, SentMessage
 from woodshed.model.status import AttemptStatus, RunStatus
-from woodshed.services import projects
+from woodshed.services import naming
 from woodshed.services.hearing import hears
 from woodshed.services.home import Home
 
@@ -45,10 +45,7 @@ def status(home: Home, name: str, *, project: str | None = None) -> RunStatus | 
 
     there is none.
     """
-    if "." in name:
-        projects.run(home, home.store.attempt(name).run, project)
-        return Control(home.store).status(name)
-    return Control(home.store).status(projects.run(home, name, project).id)
+    return Control(home.store).status(naming.either(home, name, project).id)
 
 
 def status_of(home: Home, run: Run) -> RunStatus | None:
@@ -58,11 +55,10 @@ def status_of(home: Home, run: Run) -> RunStatus | None:
 
 def _addressed(home: Home, name: str, project: str | None) -> tuple[Run, list[Attempt]]:
     """The attempt of this id with its run, or the attempts of this run; those that are over where all are."""
-    if "." in name:
-        attempt = home.store.attempt(name)
-        return projects.run(home, attempt.run, project), [attempt]
-    run = projects.run(home, name, project)
-    found = home.store.attempts(run.id)
+    meant = naming.either(home, name, project)
+    if isinstance(meant, Attempt):
+        return home.store.run(meant.run), [meant]
+    found = home.store.attempts(meant.id)
     if not found:
-        raise UsageError(f"{run.id} has no attempts", field="run")
-    return run, [attempt for attempt in found if attempt.state is not AttemptState.DONE] or found
+        raise UsageError(f"{meant.id} has no attempts", field="run")
+    return meant, [attempt for attempt in found if attempt.state is not AttemptState.DONE] or found

@@ -11,7 +11,7 @@ from woodshed.engine.control import Control
 from woodshed.errors import UsageError
 from woodshed.model import Run, RunSpec, RunState, Task
 from woodshed.model.event import now
-from woodshed.services import projects
+from woodshed.services import naming, projects
 from woodshed.services.home import Home
 from woodshed.services.runs import planned
 from woodshed.store.ids import new_run_id
@@ -60,7 +60,7 @@ def turn(
     never get a result. One whose attempts all have their results is finished. Raises UsageError where the run is not
     shared between workers, or is over.
     """
-    run, control = projects.run(home, name, project), Control(home.store)
+    run, control = naming.run(home, name, project), Control(home.store)
     match state:
         case SubmissionState.OPEN:
             control.resume(run.id)

@@ -19,7 +19,7 @@ from woodshed.model import AttemptState, EventKind, RunState
 from woodshed.model.status import AttemptStatus, RunStatus
 from woodshed.store import rows
 from woodshed.store.messages import OPEN
-from woodshed.store.tables import attempts, events, executions, messages, runs, workers
+from woodshed.store.tables import attempts, events, executions, limits, messages, runs, schedules, workers
 
 Reading = Callable[[str], AbstractContextManager[sa.Connection]]
 STAGES = ("prepare", "act", "capture", "verify", "grade", "close")
@@ -32,6 +32,13 @@ class Status:
 
     def __init__(self, read: Reading) -> None:
         self._read = read
+
+    def projects(self) -> set[str]:
+        """Every project that has a run, a schedule, or a bound."""
+        whose = sa.union(sa.select(runs.c.project), sa.select(schedules.c.project))
+        with self._read("listing projects") as connection:
+            bounded = connection.scalars(sa.select(limits.c.scope).where(limits.c.scope.like("project:%")))
+            return {*connection.scalars(whose), *(scope.removeprefix("project:") for scope in bounded)}
 
     def of_attempt(self, attempt_id: str) -> AttemptStatus:
         """How an attempt stands. Raises UsageError where there is none."""

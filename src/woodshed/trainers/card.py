@@ -82,11 +82,20 @@ def card(tally: Tally, *, form: str, rules: Mapping[str, Any], filters: Mapping[
         "rules": dict(rules), "filters": dict(filters), "dropped": _sorted(tally.dropped),
         "dropped_tasks": dict(sorted(tally.dropped_tasks.items())), "secrets_masked": _sorted(masked),
     }
+    if not tally.rows:
+        made["empty"] = _empty(tally)
     if form == "grpo":
         made["tokens"] = {"trainable": tally.trainable, "untrainable": _sorted(tally.untrainable),
                           "capture_levels": _sorted(tally.levels), "drift": _sorted(tally.drift)}
         made["selection_warnings"] = list(tally.selection)
     return made
+
+
+def _empty(tally: Tally) -> dict[str, int]:
+    """Why there is no row: every rule that left something out, with how often; those for whole tasks, too."""
+    why = Counter(f"tasks: {words.partition(' (')[0]}" for words in tally.dropped_tasks.values())
+    why["attempts: not finished"] = tally.attempts["unfinished"]
+    return _sorted(why + tally.dropped)
 
 
 def page(told: Mapping[str, Any], form: str) -> str:
@@ -109,6 +118,7 @@ def page(told: Mapping[str, Any], form: str) -> str:
         lines += [f"| trainable rollouts | {tokens['trainable']} |",
                   *(f"| untrainable: {_cell(why)} | {count} |" for why, count in tokens["untrainable"].items()),
                   *(f"| prompts that went on: {kind} | {count} |" for kind, count in tokens["drift"].items())]
+    lines += [f"| no rows: {_cell(why)} | {count} |" for why, count in told.get("empty", {}).items()]
     lines += [f"| warning | {_cell(words, 1000)} |" for words in told.get("selection_warnings", ())]
     how = json.dumps({key: told[key] for key in ("rules", "filters", "runs")}, indent=1)
     lines += ["", "## Rules and filters", "", "```json", how, "```", ""]

@@ -49,6 +49,8 @@ def candidate(
 
 def pairs(group: Sequence[Candidate], rules: PreferenceRules, dropped: Counter[str]) -> list[dict[str, Any]]:
     """The pairs of one group, those that differ most first. Those that were dropped are counted by reason."""
+    if len(group) == 1:
+        dropped["groups: a single attempt, and nothing to pair it with"] += 1
     found: list[tuple[tuple[float, float, str, str], dict[str, Any]]] = []
     for one, other in combinations(group, 2):
         better = _better(one, other, rules)

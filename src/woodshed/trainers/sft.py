@@ -30,6 +30,8 @@ def examples(
     if reason is not None or not isinstance(verdict, Valid):
         dropped[f"attempts: {reason}"] += 1
         return
+    if not calls.records:
+        dropped["attempts: no answer of a model"] += 1
     for record in calls.records:
         after = next((one for one in calls.records
                       if one.parent == record.parent and _order(one) > _order(record)), None)

@@ -12,7 +12,7 @@ from woodshed.measure.compare import Try
 from woodshed.measure.process import AgentCard, Counted
 from woodshed.model import Agent, Attempt, Invalid, Run, RunState
 from woodshed.model.prices import PriceBook
-from woodshed.services import process
+from woodshed.services import naming, process
 from woodshed.services.home import Home
 
 
@@ -39,7 +39,7 @@ def gathered(
 
     Raises UsageError for a run that is not there, and where there are fewer than two agents to compare.
     """
-    runs = list({run.id: run for run in map(home.store.run, names)}.values())
+    runs = list({run.id: run for run in (naming.run(home, name) for name in names)}.values())
     labels = _labels(runs)
     chosen = {key: label for key, label in labels.items() if not only or label in only or key[1] in only}
     if missing := [name for name in only if name not in chosen.values() and name not in {key[1] for key in chosen}]:
