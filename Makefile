@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 WORKERS ?= 2
 DEMO_MODEL ?= qwen2.5-coder-0.5b
 
-.PHONY: demo test test-all train-tiny train-demo check lint types format setup clean
+.PHONY: demo test test-all train-tiny train-faults train-demo check lint types format setup clean
 
 demo: $(VENV)/.ready-local  ## set-up, then examples x {oracle, nop}, then a real 0.5B model on the first steps
 	@DEMO_MODEL="$(DEMO_MODEL)" PATH="$(CURDIR)/$(BIN):$$PATH" bash examples/demo.sh
@@ -20,6 +20,9 @@ test-all: test $(VENV)/.ready-local  ## everything, real models and big chaos in
 
 train-tiny: $(VENV)/.ready  ## a tiny model learns to use tools, from nothing; SHORT=1: enough to see that it does
 	$(BIN)/python examples/train/train_tiny.py $(if $(SHORT),--short,--save benchmarks/results/train-tiny.json) --seed $(or $(SEED),0)
+
+train-faults: $(VENV)/.ready  ## the tiny model learns while a third of what it does breaks: three seeds, five arms each; SHORT=1: a try
+	$(BIN)/python examples/train/train_faults.py $(if $(SHORT),--short --seeds 1,--save benchmarks/results/train-faults.json --seeds $(or $(SEEDS),3))
 
 train-demo: $(VENV)/.ready-train  ## a real 0.5B model learns: three seeds, 45 minutes each; goes on where it was killed; SHORT=1: a try
 	OMP_WAIT_POLICY=passive $(BIN)/python examples/train/train_demo.py $(if $(SHORT),--short,--save benchmarks/results/train-demo.json) --seeds $(or $(SEEDS),3) --source $(or $(SOURCE),hub)

@@ -35,10 +35,13 @@ SHORT = replace(
 """Four templates and five rounds: enough to see that it learns."""
 
 
-def trained(plan: Plan, home: Path) -> dict[str, Any]:
-    """The figures of one learning whose state stands in ``home``."""
+def trained(plan: Plan, home: Path, begun: Path | None = None) -> dict[str, Any]:
+    """The figures of one learning whose state stands in ``home``; several may share a warm start, ``begun``."""
+    def told(text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
     with opened(home) as place, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        figures = runner.run(Learning(place, plan, lambda text: print(text, file=sys.stderr, flush=True)).run())
+        figures = runner.run(Learning(place, plan, told, begun).run())
     return {**stamp(plan.seed), "benchmark": "train-tiny", "torch": torch.__version__, **figures}
 
 

@@ -149,6 +149,32 @@ async def test_the_server_tells_what_it_sampled_and_takes_new_weights(network: A
         assert whole["usage"]["completion_tokens"] == len(whole["choices"][0]["token_ids"])
 
 
+async def test_who_asks_and_goes_away_takes_nobody_along(network: Any) -> None:
+    """Answers that nobody waits for any more, and a batch that fails, leave an engine that answers the next prompt;
+
+    closed, it leaves nobody waiting, and tells so to whoever asks.
+    """
+    pytest.importorskip("torch", reason=TORCH)
+    from tiny.engine import Asked, Engine
+
+    engine = Engine(network, slots=2)
+    try:
+        gone = [asyncio.wrap_future(engine.ask(Asked((CALL, END), 40, seed=seed))) for seed in range(6)]
+        for one in gone:
+            one.cancel()
+        bad = engine.ask(Asked((CALL, len(WORDS) + 7), 4))  # no such id: the batch that holds it fails
+        with pytest.raises(IndexError):
+            await asyncio.wrap_future(bad)
+        given_ = await asyncio.wait_for(asyncio.wrap_future(engine.ask(Asked((CALL, END), 4))), 60)
+        assert 1 <= len(given_.ids) <= 4
+    finally:
+        waiting = [engine.ask(Asked((CALL, END), 100, seed=seed)) for seed in range(9)]
+        engine.close()
+    assert all(str(one.exception(60) or "closed").endswith("closed") for one in waiting)
+    with pytest.raises(RuntimeError, match="closed"):
+        engine.ask(Asked((CALL, END), 4))
+
+
 def _truth(network: Any, told: dict[str, Any], version: str) -> None:
     """What an answer tells of its ids is what ``network`` makes of them."""
     torch = pytest.importorskip("torch", reason=TORCH)

@@ -21,6 +21,7 @@ from tiny.network import Network, Past
 from tiny.text import END
 
 _IDLE_S = 0.05
+_CLOSED = "the engine is closed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,25 +73,33 @@ class Engine:
         self._thread.start()
 
     def ask(self, asked: Asked) -> Future[Given]:
-        """The answer, in time. Raises ValueError for a prompt that leaves no room."""
+        """The answer, in time. Raises ValueError for a prompt that leaves no room, RuntimeError where it is closed."""
         if not asked.prompt or len(asked.prompt) + 1 > self.network.shape.context:
-            raise ValueError(f"the prompt has {len(asked.prompt)} ids; the context is {self.network.shape.context}")
-        work = _Work(asked, Future(), dice=random.Random(asked.seed))  # noqa: S311 (repeatable, nothing secret)
+            raise ValueError(f"This model's maximum context length is {self.network.shape.context} tokens. However, "
+                             f"the prompt has {len(asked.prompt)} tokens, and one must be left to answer.")
+        work = _Work(asked, _promised(), dice=random.Random(asked.seed))  # noqa: S311 (repeatable, nothing secret)
         with self._news:
+            if self._closed:
+                raise RuntimeError(_CLOSED)
             self._waiting.append(work)
             self._news.notify()
         return work.done
 
     def load(self, weights: Mapping[str, Any], version: str) -> Future[None]:
-        """Take these weights once the answers that are being written are ended; later prompts wait for it."""
-        done: Future[None] = Future()
+        """Take these weights once the answers that are being written are ended; later prompts wait for it.
+
+        Raises RuntimeError where the engine is closed.
+        """
+        done: Future[None] = _promised()
         with self._news:
+            if self._closed:
+                raise RuntimeError(_CLOSED)
             self._weights = (weights, version, done)
             self._news.notify()
         return done
 
     def close(self) -> None:
-        """End; what was not answered is cancelled."""
+        """End; what was not answered fails."""
         with self._news:
             self._closed = True
             self._news.notify()
@@ -113,11 +122,13 @@ class Engine:
                 active = self._step(active, fresh)
             except Exception as error:  # nobody may wait for ever; the next batch may do
                 for work in (*active, *fresh):
-                    work.done.set_exception(error)
-                    self._free.append(work.slot)
+                    if not work.done.done():
+                        work.done.set_exception(error)
+                        self._free.append(work.slot)
                 active = []
-        for work in (*active, *self._waiting):
-            work.done.cancel()
+        left: list[Future[Any]] = [work.done for work in (*active, *self._waiting)]
+        for done in (*left, *([self._weights[2]] if self._weights else [])):
+            done.set_exception(RuntimeError(_CLOSED))
 
     def _admitted(self) -> list[_Work]:
         fresh = []
@@ -189,6 +200,13 @@ class Engine:
         work.done.set_result(Given(tuple(work.ids), tuple(work.logprobs), "stop" if one == END else "length",
                                    self.version))
         return True
+
+
+def _promised() -> Future[Any]:
+    """A future that only its maker ends: who asked and went away cannot cancel it, which would end the thread."""
+    done: Future[Any] = Future()
+    done.set_running_or_notify_cancel()
+    return done
 
 
 def _shared(one: list[int], other: tuple[int, ...]) -> int:

@@ -20,8 +20,9 @@ import torch
 
 from tiny.babble import babbler
 from tiny.child import Child
+from tiny.faults import Faults
 from tiny.network import Network, Shape
-from tiny.server import save
+from tiny.server import load, save
 from tiny.text import Vocabulary
 from tiny.warm import learn, talks, vocabulary
 from woodshed.measure.curriculum import Curriculum, History
@@ -57,7 +58,7 @@ class Plan:
     """How much of everything. ``seconds`` bounds the rounds; ``enough`` of ``between`` held-out tasks ends them.
 
     ``templates`` are those of training; all, where none is named. ``babble`` is the attempts of the warm start, of
-    which the share ``shown`` demonstrates a task, and the rest means nothing.
+    which the share ``shown`` demonstrates a task, and the rest means nothing. ``faults`` strike what is learnt from.
     """
 
     seed: int = 0
@@ -82,11 +83,12 @@ class Plan:
     slots: int = 8
     seconds: float = 330.0
     enough: float = 0.92
+    faults: Faults | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """What was measured on ``split``, greedily, with the weights of a round: ``full`` earned everything there is."""
+    """What was measured on ``split``, sampled, with the weights of a round: ``full`` earned everything there is."""
 
     round: int
     attempts: int
@@ -106,11 +108,15 @@ class Point:
 
 @dataclass
 class Learning:
-    """One learning from nothing to the end; what it did stands in ``points`` and ``rounds``."""
+    """One learning from nothing to the end; what it did stands in ``points`` and ``rounds``.
+
+    ``begun`` is a folder of the network after the warm start, which several learnings share: made by the first of them.
+    """
 
     home: Home
     plan: Plan
     told: Told
+    begun: Path | None = None
     points: list[Point] = field(default_factory=list)
     rounds: list[dict[str, Any]] = field(default_factory=list)
     tried: History = field(default_factory=History)
@@ -138,7 +144,7 @@ class Learning:
             "spent_s": {name: round(value, 1) for name, value in self.spent_s.items()},
             "gained": self._gained(),
             "parameters": sum(one.numel() for one in network.parameters()), "vocabulary": len(words),
-            "warm_loss": [round(losses[0], 4), round(mean(losses[-10:]), 4)],
+            "warm_loss": [round(losses[0], 4), round(mean(losses[-10:]), 4)] if losses else None,
         }
 
     def _tasks(self, split: str, count: int) -> list[Task]:
@@ -152,7 +158,9 @@ class Learning:
         return dice.sample(of_them, min(count, len(of_them)))
 
     async def _warm(self, tasks: Sequence[Task]) -> tuple[Network, Vocabulary, list[float]]:
-        """A network that speaks, from what a babbler did, as ``--format sft`` exports it."""
+        """A network that speaks, from what a babbler did, as ``--format sft`` exports it; or the one that was begun."""
+        if self.begun is not None and self.begun.is_dir():
+            return *load(self.begun), []
         made = [instance(named(FAMILY), str(task.metadata["template"]), int(task.metadata["number"])) for task in tasks]
         async with babbler({one.exercise.instruction: one.exercise.calls for one in made}, self.plan.shown) as url:
             times = -(-self.plan.babble // len(tasks))
@@ -169,6 +177,10 @@ class Learning:
             learn, network, talks(rows, words), steps=self.plan.warm, seed=self.plan.seed)
         self._spent("warm start", started)
         self.told(f"warm start: {len(rows)} answers of a babbler, loss {losses[0]:.2f} to {mean(losses[-10:]):.2f}")
+        if self.begun is not None:
+            partial = self.begun.with_name(f"{self.begun.name}.partial")
+            save(network, words, partial)
+            partial.rename(self.begun)
         return network, words, losses
 
     async def _learn(
@@ -184,6 +196,8 @@ class Learning:
                                        seed=runs.seed_of(self.plan.seed, "curriculum", round_))
             run = await self._attempts(self._model(child), chosen, self.plan.size, self.plan.seed * 10_000 + round_)
             attempts = self.home.store.attempts(run.id)
+            if self.plan.faults is not None:
+                attempts = self.plan.faults.struck(attempts, self.plan.seed * 10_000 + round_)
             kinds = {task.id: curriculum.kind(task) for task in chosen}
             for task, ended in curriculum.results(attempts):
                 self.tried.add(task, kinds[task], ended)
@@ -200,7 +214,7 @@ class Learning:
                 torch.save(network.state_dict(), weights)
                 await child.load(weights, version)
             self._record(round_, chosen, groups, stepped, version)
-            if round_ % self.plan.every == 0 and self.plan.between:
+            if round_ % self.plan.every == 0 and self.plan.between and round_ < self.plan.rounds:
                 await self._measure(child, tasks["heldout"][: self.plan.between], "heldout", round_)
         return round_
 
@@ -223,7 +237,7 @@ class Learning:
     async def _measure(self, child: Child, tasks: Sequence[Task], split: str, round_: int) -> None:
         if not tasks:
             return
-        model = ModelSpec(name="tiny-greedy", base_url=child.url, sampling=Sampling(temperature=0.0, max_tokens=_MOST))
+        model = ModelSpec(name="tiny", base_url=child.url, sampling=Sampling(temperature=1.0, max_tokens=_MOST))
         run = await self._attempts(model, tasks, 1, self.plan.seed)
         verdicts = [one.outcome.verdict for one in self.home.store.attempts(run.id) if one.outcome is not None]
         valid = [one for one in verdicts if isinstance(one, Valid)]
