@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from exportkit import filled, valid
+from woodshed.cli import groups as groups_command
 from woodshed.errors import Cause
 from woodshed.measure.bias import ALPHA, Bias, End, Tried, bias, shifted
 from woodshed.model import Attempt, EventKind, Invalid, Outcome, StopReason, Usage
@@ -169,8 +171,10 @@ def settle(home: Home, attempt: Attempt, turns: int, *, breaks_at: int | None) -
         Outcome(verdict=valid(1.0), stop=StopReason.FINISHED, usage=usage))
 
 
-def test_a_run_says_that_its_long_attempts_broke(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What broke and was tried again, with a word or without, counts: the summary, the data card and the metrics
+def test_a_run_says_that_its_long_attempts_broke(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What broke and was tried again, with a word or without, counts: summary, data card, metrics and groups
 
     tell that the long ones are missing, and what to do.
     """
@@ -188,6 +192,13 @@ def test_a_run_says_that_its_long_attempts_broke(home: Home, tmp_path: Path, mon
     assert "| warning | selection bias" in (tmp_path / "out" / "README.md").read_text()
     monkeypatch.setattr(type(home.store.rollouts), "states", lambda *_: [(run.id, run.state, run.created_at)])
     assert "woodshed_selection_bias 1\n" in Metrics(home, Requests()).page()
+    monkeypatch.setenv("WOODSHED_HOME", str(home.path))
+    groups_command.groups("last", json=True)
+    assert json.loads(capsys.readouterr().out)["selection"] == [told]
+    groups_command.groups("last")
+    groups_command.groups("last", follow=True)
+    both = capsys.readouterr()
+    assert all("selection bias, loop: long executions break more" in " ".join(text.split()) for text in both)
 
 
 def test_a_run_without_faults_is_not_looked_at(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from woodshed.cli.output import Json, emit_json, number, out, plain, table
+from woodshed.cli.output import Json, emit_json, err, number, out, plain, table, warn
 from woodshed.services import groups as service
 from woodshed.services import naming
 from woodshed.services.home import Home, opened
@@ -23,19 +23,21 @@ def groups(run: Name, follow: Follow = False, json: Json = False) -> None:
         if follow:
             _follow(home, run, json)
             return
-        name, found = naming.run(home, run).id, [one.told() for one in service.listing(home, run)]
+        name = naming.run(home, run).id
+        found, warned = [one.told() for one in service.listing(home, name)], service.warned(home, name)
     if json:
-        emit_json({"run": name, "groups": found})
+        emit_json({"run": name, "groups": found, **warned})
         return
     table(
         ("#place", "task", "agent", "#done", "#valid", "rewards", "state", "consumer"),
         ((str(row["place"] or "–"), row["task"], row["agent"], f"{row['done']}/{row['total']}", str(row["valid"]),
           _rewards(row), row["state"], row["consumer"] or "–") for row in found),
     )  # fmt: skip
+    warn(warned)
 
 
 def _follow(home: Home, name: str, json: bool) -> None:
-    """One line a group, in order of completion; takes none."""
+    """One line a group, in order of completion, then warnings on standard error; takes none."""
     run_id, told = naming.run(home, name).id, 0
     while True:
         ended = service.complete(home, home.store.run(run_id))
@@ -50,6 +52,7 @@ def _follow(home: Home, name: str, json: bool) -> None:
                 out.print(f"{row['place']} {plain(row['task'])} {plain(row['agent'])}: {row['valid']}/{row['total']} "
                           f"valid, rewards {_rewards(row)}")
         if ended:
+            warn(service.warned(home, run_id), err)
             return
         time.sleep(_LOOK_S)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -51,6 +51,13 @@ def emit_json(value: Any) -> None:
 def note(text: str) -> None:
     """A line for people, on standard error."""
     err.print(plain(text), style="dim")
+
+
+def warn(told: Mapping[str, Any], to: Console = out) -> None:
+    """What the ``selection`` of a run warns of, where it has one (``services.selection``)."""
+    for agent in told.get("selection", ()):
+        for words in agent["warnings"]:
+            to.print(plain(words), style="bold yellow")
 
 
 def fail(message: str, code: int) -> NoReturn:

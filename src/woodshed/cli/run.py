@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from woodshed.cli.driving import driven
-from woodshed.cli.output import Json, emit_json, note, number, out, percent, plain, table
+from woodshed.cli.output import Json, emit_json, note, number, out, percent, plain, table, warn
 from woodshed.errors import UsageError
 from woodshed.model import Agent, AgentLimits, Durability, Run, RunSpec, Sampling, SandboxPolicy, Task
 from woodshed.sandbox.native.places import sweep
@@ -247,9 +247,7 @@ def print_summary(summary: dict[str, Any], folder: Path | None) -> None:
         lost = f"; {captured['flawed_calls']} of them, in {captured['flawed_attempts']} attempts, cannot be trained on"
         out.print(f"captured calls: {calls}{lost if captured['flawed_calls'] else ''}",
                   style="bold red" if captured["flawed_calls"] else None)
-    for agent in summary.get("selection", ()):
-        for words in agent["warnings"]:
-            out.print(plain(words), style="bold yellow")
+    warn(summary)
     if folder is not None:
         out.print(f"results: {folder}")
     out.print(f"look closer: woodshed show {summary['run']} · woodshed trace {summary['run']}.1")

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from woodshed.errors import UsageError
 from woodshed.model import Attempt, AttemptState, Run, RunState, Valid
-from woodshed.services import naming
+from woodshed.services import naming, selection
 from woodshed.services.home import Home
 from woodshed.store.groups import Group
 
@@ -64,6 +64,15 @@ def listing(home: Home, name: str) -> list[Gathered]:
     """
     run = naming.run(home, name)
     return _gathered(home.store.groups.of(run.id), home.store.attempts(run.id))
+
+
+def warned(home: Home, name: str) -> Mapping[str, Any]:
+    """``{"selection": [...]}`` of a run whose faults followed the task or the length of attempts: see its summary.
+
+    Nothing where too little broke to tell. Raises UsageError where there is no run.
+    """
+    run = naming.run(home, name)
+    return selection.told(selection.selected(home, run, home.store.attempts(run.id)))
 
 
 async def next_group(
