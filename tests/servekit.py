@@ -111,7 +111,7 @@ def _blank() -> bytes:
 @contextmanager
 def blank_home(folder: Path) -> Iterator[Home]:
     """A home in which nothing ever ran."""
-    folder.mkdir(mode=0o700)
+    folder.mkdir(mode=0o700, exist_ok=True)
     (folder / "woodshed.db").write_bytes(_blank())
     with opened(folder) as home:
         yield home

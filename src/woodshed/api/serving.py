@@ -23,7 +23,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from woodshed.api.app import application
 from woodshed.api.guard import BODY_BYTES, BODY_S
 from woodshed.errors import StoreFault, UsageError
-from woodshed.services import rollouts, working
+from woodshed.services import orphaned, rollouts, working
 from woodshed.services.acted import MOST, ActedAttempts
 from woodshed.services.home import Home
 from woodshed.services.offer import Offer
@@ -120,9 +120,17 @@ async def _work(home: Home, terms: working.Terms | None, stop: _Stop, tell: Tell
 
 
 async def _tend(home: Home, tell: Tell) -> None:
-    """What comes by itself, every second. A fault of the store is told, and it goes on."""
+    """What comes by itself, every second; at first, the end of what an earlier service left. A fault of the store is
+
+    told, and it goes on.
+    """
+    looked = False
     while True:
         try:
+            if not looked:
+                for run in await asyncio.to_thread(orphaned.end, home):
+                    tell(f"{run} is over: {orphaned.DETAIL}")
+                looked = True
             await asyncio.to_thread(rollouts.tend, home)
         except StoreFault as fault:
             tell(f"{fault}; trying again")

@@ -27,6 +27,7 @@ from woodshed.model import Agent, Attempt, EventKind, Invalid, Outcome, Run, Run
 from woodshed.model.acted import Act, Begin, Begun, Ended, Seen, ToolTold
 from woodshed.model.deadlines import Deadlines
 from woodshed.model.event import now
+from woodshed.services import orphaned
 from woodshed.services.grading import Grading
 from woodshed.services.home import Home, opened
 from woodshed.services.offer import Offer, made
@@ -307,6 +308,7 @@ class Local:
         self._thread = threading.Thread(target=self._loop.run_forever, name="woodshed-acted", daemon=True)
         self._opened = opened(home)
         self._home: Home = self._opened.__enter__()
+        orphaned.end(self._home)
         self._thread.start()
         self._attempts = ActedAttempts(self._home, offer, most=most, idle_s=idle_s)
 

@@ -1,7 +1,8 @@
 """Janitor: finds what dead processes left and nobody needs, removes it, and says what it was.
 
 What lives is never touched: a sandbox folder goes when its engine's lock is free, a workflow's row when its process's
-lock is, a worker's row a day after the worker was reaped, a blob when it is a day old and nothing recorded names it.
+lock is, and then an acted attempt has its result; a worker's row goes a day after the worker was reaped, a blob when it
+is a day old and nothing recorded names it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from woodshed.engine.durable import Durable
 from woodshed.engine.lease import Lease, owner
 from woodshed.errors import StoreFault
 from woodshed.model import Record
+from woodshed.services import orphaned
 from woodshed.services.home import Home
 from woodshed.store.sweeping import OLD_S, sweep
 
@@ -37,18 +39,21 @@ class Swept(Record):
     sandboxes: tuple[str, ...] = ()
     workflows: int = 0
     workers: int = 0
+    acted: int = 0
     blobs: int = 0
     blob_bytes: int = 0
     kept: str = ""
 
     def __bool__(self) -> bool:
-        return bool(self.sandboxes or self.workflows or self.workers or self.blobs)
+        return bool(self.sandboxes or self.workflows or self.workers or self.acted or self.blobs)
 
     def __str__(self) -> str:
         found = ((len(self.sandboxes), "leftover sandbox folders"), (self.workflows, "workflows of dead processes"),
                  (self.workers, "workers long gone"), (self.blobs, f"blobs ({self.blob_bytes >> 20} MB)"))
         said = ", ".join(f"{count} {what}" for count, what in found if count)
-        return f"removed {said}" if said else "nothing was left behind"
+        told = [f"removed {said}"] if said else []
+        told += [f"ended {self.acted} acted attempts of dead processes"] if self.acted else []
+        return ", ".join(told) or "nothing was left behind"
 
 
 class Janitor:
@@ -74,7 +79,8 @@ class Janitor:
             sandboxes = tuple(await asyncio.to_thread(self._sweep))
             workflows = await self._durable.bury_all(self._dead) if self._durable is not None else 0
             workers = await asyncio.to_thread(self._home.store.queue.forget, _DAY_S)
-            swept = Swept(sandboxes=sandboxes, workflows=workflows, workers=workers)
+            acted = len(await asyncio.to_thread(orphaned.end, self._home))
+            swept = Swept(sandboxes=sandboxes, workflows=workflows, workers=workers, acted=acted)
             swept = swept.model_copy(update=await asyncio.to_thread(self._blobs, blobs))
         except OSError as error:
             raise StoreFault(f"cleaning up: {error}") from error
