@@ -12,18 +12,14 @@ import pytest
 from aiohttp import web
 
 import spoken
-from doors import Counting, door
-from scripted import Script, said, served
+from doors import door
+from scripted import Script, said
 from woodshed.gateway import memory, server
-from woodshed.gateway.call import Patience
-from woodshed.gateway.client import Gateway
 from woodshed.gateway.dialects import Asked, Refused, Stamp, messages, responses
 from woodshed.gateway.estimate import CHARACTERS_EACH, estimate
-from woodshed.gateway.frontend import Frontend
 from woodshed.gateway.memory import Memory
-from woodshed.gateway.server import Door
 from woodshed.interfaces import ModelRequest, ModelResponse
-from woodshed.model import EventKind, Message, ModelSpec, Sampling
+from woodshed.model import EventKind, Message
 
 HI = [Message(role="user", content="hello")]
 PATHS = {"chat": "/v1/chat/completions", "responses": "/v1/responses", "messages": "/v1/messages"}
@@ -336,81 +332,29 @@ def test_a_stop_for_calls_is_anthropics() -> None:
         "end_turn", "max_tokens", "tool_use", "refusal", "end_turn"]
 
 
-# -- the frontend ------------------------------------------------------------------------------------------------------
+# -- doors of several attempts -----------------------------------------------------------------------------------------
 
 
-class Doors:
-    """Two attempts behind one frontend, and a client."""
-
-    def __init__(self, url: str) -> None:
-        spec = ModelSpec(name="scripted", base_url=url, sampling=Sampling(max_tokens=64))
-        self.gateway, self.front = Gateway(patience=Patience(tries=1)), Frontend()
-        self.gates = [Counting(), Counting()]
-        self.doors = [Door(self.gateway.client(spec, lambda *_: None), gate, "m") for gate in self.gates]
-
-    async def post(self, url: str, key: str, session: aiohttp.ClientSession) -> int:
-        async with session.post(f"{url}/messages", json=BODIES["messages"], headers={"x-api-key": key}) as answer:
-            await answer.read()
-            return answer.status
-
-    async def close(self) -> None:
-        await self.front.close()
-        for one in self.doors:
-            await one.close()
-        await self.gateway.close()
+async def test_a_key_opens_its_own_attempt_alone() -> None:
+    """A key is no key at another attempt's door, in whichever header it comes; at its own it is."""
+    async with door(said("a"), said("b")) as one, door(said("c")) as other:
+        for name, value in (("x-api-key", "{key}"), ("Authorization", "Bearer {key}")):
+            for key, status in ((other.door.key, 401), (one.door.key, 200)):
+                given = {"Authorization": "none", name: value.replace("{key}", key)}
+                assert (await one.post(headers=given))[0] == status
+        assert (len(one.gate.passed), len(other.gate.passed)) == (2, 0)
 
 
-async def test_a_frontend_leads_to_the_attempt_whose_key_it_is() -> None:
-    """Each key opens its own attempt, by the attempt's path or by none, and no other; a removed one opens nothing."""
-    async with served(Script([said("hi")])) as upstream, aiohttp.ClientSession() as session:
-        both = Doors(upstream)
-        await both.front.open()
-        try:
-            urls = [both.front.add(f"r-1.{n}", one) for n, one in enumerate(both.doors)]
-            assert urls[0].startswith("http://127.0.0.1:")
-            keys = [one.key for one in both.doors]
-            for number in (0, 1):
-                assert await both.post(urls[number], keys[number], session) == 200
-                assert await both.post(f"{both.front.address}/v1", keys[number], session) == 200
-                assert await both.post(urls[number], keys[1 - number], session) == 401
-            assert await both.post(f"{both.front.address}/v1", "", session) == 401
-            assert await both.post(f"{both.front.address}/r/none/v1", keys[0], session) == 401
-            assert [len(gate.passed) for gate in both.gates] == [2, 2]
-            both.front.remove("r-1.0")
-            assert await both.post(urls[0], keys[0], session) == 401
-            assert await both.post(urls[1], keys[1], session) == 200
-        finally:
-            await both.close()
-
-
-async def test_closing_a_door_answers_those_who_wait() -> None:
-    """A call in flight when its attempt ends is cut off, and its program is told that the key is dead."""
+async def test_closing_a_door_ends_what_runs() -> None:
+    """A call in flight when its attempt ends is cut off at the endpoint, and its program waits no longer."""
     held = Held(said("hi"))
-    async with served(held) as upstream, aiohttp.ClientSession() as session:
-        both = Doors(upstream)
-        await both.front.open()
-        try:
-            url = both.front.add("one", both.doors[0])
-            asking = asyncio.create_task(both.post(url, both.doors[0].key, session))
-            await eventually(lambda: held.requests)
-            await both.doors[0].close()
-            assert await asking == 401
-        finally:
-            await both.close()
-
-
-async def test_a_frontend_has_so_many_connections() -> None:
-    """Beyond its bound a connection is cut as it comes; those that stand are served."""
-    front = Frontend(most_connections=1)
-    await front.open()
-    host, port = front.address.removeprefix("http://").split(":")
-    try:
-        first, writer = await asyncio.open_connection(host, int(port))
-        writer.write(b"GET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n")
-        assert b" 401 " in await first.readline()
-        second, other = await asyncio.open_connection(host, int(port))
-        assert await second.read() == b""
-        writer.close()
-        other.close()
-    finally:
-        await front.close()
+    async with door(script=held) as outside:
+        asking = asyncio.create_task(outside.post())
+        await eventually(lambda: held.requests)
+        await outside.door.close()
+        try:  # refused, or cut off: whichever came first
+            assert (await asking)[0] == 401
+        except aiohttp.ClientError:
+            assert asking.done()
+        assert outside.gate.faults == [None]
+        held.free.set()

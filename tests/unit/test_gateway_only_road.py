@@ -18,7 +18,6 @@ ALLOWED = {
     "gateway/client.py": {"aiohttp"},  # holds the session that the choke point sends with
     "gateway/server.py": {"aiohttp"},  # only answers, and calls the choke point: see the test below
     "gateway/connections.py": {"aiohttp", "socket"},
-    "gateway/frontend.py": {"aiohttp"},
 }
 VERIFIERS = "trainers/verifiers_environment.py"
 NOT_TO_MODELS = {
@@ -62,7 +61,7 @@ def test_no_other_module_can_reach_a_model() -> None:
 
 def test_the_server_opens_no_connection() -> None:
     """The gateway's server takes of the HTTP library what serves, and of sockets the one that a connection came on."""
-    sources = [(SOURCE / "gateway" / name).read_text() for name in ("server.py", "connections.py", "frontend.py")]
+    sources = [(SOURCE / "gateway" / name).read_text() for name in ("server.py", "connections.py")]
     tree = ast.parse("\n".join(source.replace("from __future__ import annotations", "") for source in sources))
     taken = {f"{node.module}.{alias.name}" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)
              for alias in node.names if (node.module or "").split(".")[0] in SENDERS}

@@ -1,4 +1,4 @@
-"""HTTP connections of a door or a frontend: bounded in time, and cut off at once where they must be."""
+"""HTTP connections of a door: bounded in time, and cut off at once where they must be."""
 
 from __future__ import annotations
 
@@ -22,26 +22,18 @@ _SILENT.propagate = False  # what hostile programs send is no news, and may hold
 class Connections:
     """Those that one function answers. Made inside the running event loop."""
 
-    def __init__(
-        self, respond: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]], *, most: int | None = None
-    ) -> None:
-        """Beyond ``most`` at a time each new one is cut off as it comes."""
-        self._respond, self._most = respond, most
+    def __init__(self, respond: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]) -> None:
+        self._respond = respond
         self._open: dict[object, _Connection] = {}
         self._server = web.Server(
             self._handle, handler_cancellation=True, access_log=None, logger=_SILENT, auto_decompress=False,
             keepalive_timeout=IDLE_S, lingering_time=1.0)
 
-    def made(self) -> asyncio.Protocol:
-        """The protocol of one more connection."""
-        handler = self._server()
-        return _Connection(handler, self._open, self._most)
-
     async def admit(self, descriptor: int) -> None:
         """Serve one connection until it ends. The descriptor is closed then."""
         end = socket.socket(fileno=descriptor)
         end.setblocking(False)
-        connection = _Connection(self._server(), self._open, self._most)
+        connection = _Connection(self._server(), self._open)
         try:
             await asyncio.get_running_loop().connect_accepted_socket(lambda: connection, end)
             await connection.ended.wait()
@@ -74,9 +66,9 @@ class Connections:
 class _Connection(asyncio.Protocol):
     """What passes between a connection and the HTTP library. One that wants nothing for too long is cut off."""
 
-    def __init__(self, handler: RequestHandler, among: dict[object, _Connection], most: int | None) -> None:
+    def __init__(self, handler: RequestHandler, among: dict[object, _Connection]) -> None:
         self.ended = asyncio.Event()
-        self._handler, self._among, self._most = handler, among, most
+        self._handler, self._among = handler, among
         self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
         self._later = self._loop.call_later(IDLE_S, self.cut)
@@ -100,8 +92,6 @@ class _Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's own is none by its class
         self._handler.connection_made(transport)
-        if self._most is not None and len(self._among) >= self._most:
-            self.cut()
         self._among[self._handler] = self
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -2,8 +2,7 @@
 
 One :class:`Door` belongs to one attempt. It knows one key, speaks the dialects listed in ``SPOKEN``, and asks its gate
 before each call, so that an attempt's limits hold for programs that know nothing of them. What is said here is hostile:
-sizes and times are bounded, and nothing of ours stands in an answer but what the dialect needs. Requests come in by
-connections of its own (``admit``), or by a frontend that many doors share (``frontend.py``).
+sizes and times are bounded, and nothing of ours stands in an answer but what the dialect needs.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ class Door:
         self._model, self._gate, self._name, self._open = model, gate, name, True
         self._turns, self._memory = Turns(grace_s=grace_s), Memory()
         self._counted: tuple[ModelRequest, int] | None = None
-        self._connections = Connections(lambda request: self.respond(request, request.path))
+        self._connections = Connections(self._respond)
 
     async def admit(self, descriptor: int) -> None:
         """Serve one connection until it ends. The descriptor is closed then."""
@@ -68,21 +67,21 @@ class Door:
 
     # -- requests ------------------------------------------------------------------------------------------------------
 
-    async def respond(self, request: web.BaseRequest, path: str) -> web.StreamResponse:
-        """The answer to one request for ``path``; whatever goes wrong here, no word of it gets out."""
-        parts = tuple(part for part in path.split("/") if part)
-        dialect = meant(parts, request.headers)
+    async def _respond(self, request: web.BaseRequest) -> web.StreamResponse:
+        """The answer to one request; whatever goes wrong here, no word of it gets out."""
+        parts = tuple(part for part in request.path.split("/") if part)
+        dialect = _meant(parts, request.headers)
         try:
             return await self._answer(request, parts, dialect)
         except Denied as denied:
-            return failed(dialect, denied.failure)
+            return _failed(dialect, denied.failure)
         except WoodshedError as fault:
-            return failed(dialect, denial.of_fault(fault))
+            return _failed(dialect, denial.of_fault(fault))
         except ConnectionError:  # nobody is there to be told
             raise
         except Exception as error:  # of ours: the attempt is told, the program is not
             self._gate.broken(f"the gateway's server failed upon a request ({type(error).__name__})")
-            return failed(dialect, denial.BROKEN)
+            return _failed(dialect, denial.BROKEN)
 
     async def _answer(self, request: web.BaseRequest, path: tuple[str, ...], dialect: Dialect) -> web.StreamResponse:
         if not self._known(request.headers):
@@ -100,7 +99,7 @@ class Door:
 
     def _known(self, headers: Mapping[str, str]) -> bool:
         """Whether they hold the key; compared in a time that tells nothing of it."""
-        right = hmac.compare_digest(given_key(headers), self.key.encode())
+        right = hmac.compare_digest(_given_key(headers), self.key.encode())
         return right and self._open
 
     async def _asked(self, request: web.BaseRequest, path: tuple[str, ...], dialect: Dialect) -> tuple[Asked, bytes]:
@@ -196,19 +195,19 @@ class Door:
         return replace(response, tokens=None)  # no program is told them, and answers are remembered for a while
 
 
-def meant(path: tuple[str, ...], headers: Mapping[str, str]) -> Dialect:
+def _meant(path: tuple[str, ...], headers: Mapping[str, str]) -> Dialect:
     """The dialect of a request, and of the refusal of one for a path that none has."""
     return SPOKEN.get(path) or (messages if path == COUNTED or "anthropic-version" in headers else chat)
 
 
-def given_key(headers: Mapping[str, str]) -> bytes:
+def _given_key(headers: Mapping[str, str]) -> bytes:
     """The key that a request holds: as a bearer's token, or in Anthropic's header."""
     kind, _, token = headers.get("Authorization", "").partition(" ")
     given = token.strip() if kind.lower() == "bearer" else headers.get("x-api-key", "")
     return given.encode("utf-8", "surrogateescape")
 
 
-def failed(dialect: Dialect, failure: Failure) -> web.Response:
+def _failed(dialect: Dialect, failure: Failure) -> web.Response:
     """The answer that is none."""
     headers = {"x-should-retry": "true" if failure.again else "false"}
     if failure.after_s is not None:

@@ -41,6 +41,8 @@ _OF_AN_ATTEMPT = 20
 """Streams of one attempt at once."""
 _WARMING, _LOOK_S, _PATIENCE_S = 30, 0.1, 300.0
 _FDS_SPARE = 512
+_FDS_EACH = 8
+"""A process gives one in so many descriptors to connections of sandboxes (``sandbox/egress/seats.py``)."""
 Tell = Callable[[str], None]
 # A proxy that does nothing but pass on, by the library and the loop that the gateway has; prints where it is.
 _BARE = """
@@ -204,7 +206,7 @@ class _Bench:
     async def _streams(self) -> dict[str, Any]:
         """Memory of a fresh gateway while so many streams wait, all of them begun; and what of them is durable."""
         count, home = self.size.streams, self.place / "streams"
-        _files_for(2 * count)
+        _files_for(_FDS_EACH * count)
         self.told(f"{count} streams that wait {self.size.hold_s} s")
         async with AsyncExitStack() as stack:
             port = await stack.enter_async_context(self._instant(str(count), str(self.size.hold_s)))
@@ -331,6 +333,6 @@ def _files_for(count: int) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < needed:
         if hard != resource.RLIM_INFINITY and hard < needed:
-            raise UsageError(f"{count // 2} streams need {needed} open files, and {hard} are allowed",
+            raise UsageError(f"{count // _FDS_EACH} streams need {needed} open files, and {hard} are allowed",
                              remedy="Raise it (ulimit -Hn), or ask for fewer with --streams.")
         resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
