@@ -10,10 +10,12 @@ import asyncio
 import json
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from statistics import mean
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -32,6 +34,7 @@ from woodshed.tasks.load import find_tasks
 from woodshed.trainers.grpo_step import Clip, Stepped, samples, update
 from woodshed.trainers.secrets import Masker
 
+T = TypeVar("T")
 FAMILY = "first-commands"
 TEMPLATES = {"train": ("write", "copy", "rename", "delete", "folder", "count", "replace", "append", "find"),
              "heldout": ("write", "copy", "rename", "delete", "folder", "count", "replace", "append", "find"),
@@ -74,6 +77,8 @@ class Learning:
     base: Path
     told: Callable[[str], None]
     state: dict[str, Any] = field(default_factory=dict)
+    _thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "policy"))
+    """All of torch's work: each thread that ever did some would keep gigabytes of its own in the C library's arenas."""
 
     async def run(self) -> dict[str, Any]:
         """The figures."""
@@ -82,11 +87,15 @@ class Learning:
                  for split, name in (("train", "tasks"), ("heldout", "heldout"), ("unseen", "unseen"))}
         await self._measured(tasks, "before", None)
         if self._wanted():
-            policy = await asyncio.to_thread(self._policy)
+            policy = await self._worked(self._policy)
             while self._wanted():
                 await self._round(policy, tasks["train"])
         await self._measured(tasks, "after", self._adapter)
         return {name: value for name, value in self.state.items() if name != "plan"} | {"plan": asdict(self.plan)}
+
+    async def _worked(self, work: Callable[..., T], *given: Any, **how: Any) -> T:
+        """What ``work`` gives, done in the one thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, partial(work, *given, **how))
 
     @property
     def _rounds(self) -> list[dict[str, Any]]:
@@ -157,14 +166,14 @@ class Learning:
                                         self.plan.seed * 10_000 + number)
         sampled = time.monotonic()
         groups = await asyncio.to_thread(_groups, Gatherer(self.home, Masker(), policy.vocabulary), attempts)
-        stepped = await asyncio.to_thread(
+        stepped = await self._worked(
             update, policy.logprobs, policy.optimizer, samples(groups), clip=Clip(0.2, 0.28), passes=self.plan.passes,
             size=self.plan.rows, seed=number)
         if stepped.samples:
             version = str(number + 1)
             path = self.home.path / f"adapter-{version}.gguf"
-            await asyncio.to_thread(policy.save, path.with_suffix(".pt"))
-            await asyncio.to_thread(policy.write, path)
+            await self._worked(policy.save, path.with_suffix(".pt"))
+            await self._worked(policy.write, path)
         self._rounds.append(_told(groups, stepped) | {
             "round": number + 1, "version": version, "ended": curriculum.results(attempts),
             "seconds": round(time.monotonic() - began, 1), "attempts_s": round(sampled - began, 1)})
