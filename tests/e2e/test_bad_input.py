@@ -193,7 +193,8 @@ def test_a_reserve_that_is_no_number_is_named(home: Path) -> None:
 @pytest.mark.parametrize(("options", "named"), [
     ({"tasks": ["t"], "agent": ["nop"]}, "tasks, --agent"), ({"durability": Durability.FINE}, "--durability"),
     ({"retry": Path("retry.toml")}, "--retry"), ({"deadline": ["act=1s"]}, "--deadline"),
-], ids=["tasks", "durability", "retry", "deadline"])
+    ({"seed": 7, "tool_calls": 9}, "--seed, --tool-calls"),
+], ids=["tasks", "durability", "retry", "deadline", "figures"])
 def test_a_resumed_run_is_what_it_was(options: dict[str, Any], named: str) -> None:
     """What would seem to change a run is refused beside --resume, instead of being passed over."""
     with pytest.raises(UsageError, match=f"takes no {named}. The run remembers them"):

@@ -9,15 +9,19 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import fields
 from datetime import timedelta
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 
 from kit import EXAMPLES, leftovers
 from pgserver import postgresql_server, postgresql_url  # noqa: F401  fixtures, found by name
 from woodshed.cli.app import app
+from woodshed.cli.options import Asked
 from woodshed.errors import UsageError
 from woodshed.model import Agent, AttemptState, RunState
 from woodshed.model.schedule import Cron, FiringState, Once, ScheduleState, Standing
@@ -145,6 +149,37 @@ def test_the_commands_tell_what_they_did(said: Callable[..., str]) -> None:
     assert json.loads(said("list", "--json")) == {"schedules": []}
     with pytest.raises(UsageError, match="no schedule 'nightly'"):
         said("show", "nightly")
+
+
+def test_a_schedule_captures_as_a_run_does(said: Callable[..., str], tmp_path: Path) -> None:
+    """How tokens are asked for, whose weights answer, who plays a person and what tools there are: each firing's run
+
+    has it.
+    """
+    asked = ("-a", "loop", "--model", "tiny@http://127.0.0.1:1/v1", "--capture", "vllm", "--require-capture", "tokens",
+             "--policy-version", "v7", "--person", "them@http://127.0.0.1:1/v1", "--tools", "session")
+    said("add", "nightly", TASK, *asked, "--cron", "30 2 * * *")
+    fired = json.loads(said("fire", "nightly", "--json"))
+    with opened(tmp_path) as home:
+        spec = home.store.run(fired["run"]).spec
+    [agent] = spec.agents
+    assert agent.model is not None
+    assert (agent.model.capture, agent.model.capture_least, agent.model.policy_version) == ("vllm", "tokens", "v7")
+    assert agent.tools == ("session",)
+    assert spec.person is not None
+    assert spec.person.name == "them"
+
+
+def test_a_schedule_takes_every_option_that_says_what_a_run_is() -> None:
+    """The same names, defaults and words of help, and each command's own beside them."""
+    group: Any = typer.main.get_command(app)
+    run, add = group.get_command(None, "run"), group.get_command(None, "schedules").get_command(None, "add")
+    told = [{one.name: (one.opts, one.default, one.help) for one in command.params} for command in (run, add)]
+    shared = {field.name for field in fields(Asked)}
+    assert len(shared) > 25
+    assert {name: told[0][name] for name in shared} == {name: told[1][name] for name in shared}
+    assert {"detach", "resume"} <= told[0].keys()
+    assert {"cron", "missed"} <= told[1].keys()
 
 
 def test_files_that_fired_are_named_without_steering_the_terminal(said: Callable[..., str], tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from woodshed import settings
+from woodshed.cli.options import Engine
 from woodshed.cli.output import Json, emit_json, note, out, plain
 from woodshed.errors import UsageError
 from woodshed.model import Framework
@@ -26,7 +27,6 @@ Export = Annotated[Path | None, typer.Option(metavar="DIR", help="Only lay the e
 Command = Annotated[list[str] | None, typer.Option("--command", help="Must pass in the end state; repeatable.")]
 Called = Annotated[str | None, typer.Option("--name", help="Name of the task's folder.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace a task folder of the same name.")]
-Engine = Annotated[str | None, typer.Option(help="Sandbox engine (default: WOODSHED_ENGINE or native).")]
 
 
 def new(name: Name, framework: Runner = "pytest", json: Json = False) -> None:

@@ -13,6 +13,7 @@ from rich.syntax import Syntax
 
 from woodshed import settings
 from woodshed.cli.driving import driven
+from woodshed.cli.options import Engine
 from woodshed.cli.output import Json, emit_json, note, number, out, plain, table, visible
 from woodshed.errors import UsageError
 from woodshed.model import CheckSpec, Label, Run, RunSpec, Task
@@ -33,7 +34,6 @@ Variants = Annotated[int, typer.Option(min=0, help="Wrong end states of the refe
 Cheats = Annotated[str, typer.Option(help="quick, all (those that cost a verifier its whole bound, too) or none.")]
 Concurrency = Annotated[int | None, typer.Option("--concurrency", "-c", min=1, help="Attempts at a time (default: 2).")]
 Seed = Annotated[int, typer.Option(help="Draws the variants.")]
-Engine = Annotated[str | None, typer.Option(help="Sandbox engine (default: WOODSHED_ENGINE or native).")]
 Resume = Annotated[str | None, typer.Option(metavar="RUN", help="Finish an interrupted check; 'last' is the newest.")]
 New = Annotated[bool, typer.Option("--new", help="Start anew even if the same check was interrupted.")]
 Write = Annotated[bool, typer.Option("--write/--no-write", help="Sign the record off beside each task.")]

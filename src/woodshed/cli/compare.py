@@ -9,6 +9,7 @@ import typer
 
 from woodshed.cli.driving import driven
 from woodshed.cli.measures import Prices, bar, share
+from woodshed.cli.options import Engine, KeyVariable, MaxTokens, Temperature
 from woodshed.cli.output import Json, emit_json, note, number, out, percent, plain, table
 from woodshed.errors import UsageError
 from woodshed.model import AgentLimits, Sampling
@@ -25,11 +26,7 @@ Models = Annotated[list[str] | None, typer.Option(
 Attempts = Annotated[int, typer.Option("-n", "--attempts", min=1, help="With tasks: attempts of each by each agent.")]
 Concurrency = Annotated[int, typer.Option("--concurrency", "-c", min=1, help="With tasks: attempts at a time.")]
 Seed = Annotated[int, typer.Option(help="Of the attempts, and of the intervals over tasks.")]
-Engine = Annotated[str | None, typer.Option(help="Sandbox engine (default: WOODSHED_ENGINE or native).")]
 Turns = Annotated[int, typer.Option(min=1, help="With tasks: turns of a model before its attempt is cut off.")]
-Temperature = Annotated[float | None, typer.Option(min=0.0, help="Sampling temperature (default: the server's).")]
-MaxTokens = Annotated[int, typer.Option(min=1, help="Tokens of one answer.")]
-KeyVariable = Annotated[str | None, typer.Option("--model-key", metavar="VARIABLE", help="Variable holding the key.")]
 Alpha = Annotated[float, typer.Option(min=0.0001, max=0.5, help="How often equal agents may be told apart.")]
 Power = Annotated[float, typer.Option(min=0.5, max=0.99, help="How often more attempts are to find what was seen.")]
 Html = Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page that stands by itself.")]

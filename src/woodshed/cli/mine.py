@@ -10,6 +10,7 @@ import typer
 
 from woodshed import settings
 from woodshed.cli.driving import interruptible
+from woodshed.cli.options import Engine
 from woodshed.cli.output import Json, emit_json, err, note, number, out, percent, plain, table
 from woodshed.cli.progress import bar
 from woodshed.model import Sampling
@@ -22,7 +23,6 @@ Since = Annotated[str | None, typer.Option(help="Leave out what is older: a date
 Most = Annotated[int | None, typer.Option("--max", min=1, help="Tasks to keep at most, newest first.")]
 Ref = Annotated[str, typer.Option(help="The branch, tag or commit whose history is mined.")]
 Concurrency = Annotated[int, typer.Option("--concurrency", "-c", min=1, help="Commits tried at a time.")]
-Engine = Annotated[str | None, typer.Option(help="Sandbox engine (default: WOODSHED_ENGINE or native).")]
 Timeout = Annotated[float, typer.Option(min=1, metavar="SECONDS", help="Of one run of a commit's tests.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace task folders of the same names.")]
 Model = Annotated[str | None, typer.Option(help="Words the instructions: local, local:NAME, FILE.gguf, NAME@URL.")]

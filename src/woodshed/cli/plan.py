@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from woodshed.cli.driving import driven
+from woodshed.cli.options import KeyVariable
 from woodshed.cli.output import Json, emit_json, err, note, number, out, percent, plain, table
 from woodshed.engine.capacity import cores as cores_here
 from woodshed.errors import UsageError
@@ -34,7 +35,6 @@ From = Annotated[list[str] | None, typer.Option(
 Pilot = Annotated[int, typer.Option(min=0, metavar="N", help="First run about N attempts here, and learn from them.")]
 Agents = Annotated[list[str] | None, typer.Option("--agent", "-a", help="As for run; repeatable (default: --from's).")]
 Model = Annotated[str | None, typer.Option(help="local, local:NAME, FILE.gguf, or NAME@URL.")]
-KeyVariable = Annotated[str | None, typer.Option("--model-key", metavar="VARIABLE", help="Variable holding the key.")]
 Retry = Annotated[Path | None, typer.Option(metavar="FILE", help="TOML file of retry rules; docs/retries.md.")]
 Cores = Annotated[float | None, typer.Option(min=0.1, help="Processors of a worker (default: as many as here).")]
 Places = Annotated[int | None, typer.Option("--endpoint-slots", min=1, help="Attempts that the model serves at once.")]

@@ -12,100 +12,37 @@ from typing import Annotated, Any
 import typer
 
 from woodshed.cli.driving import driven
+from woodshed.cli.options import Asked, grouped
 from woodshed.cli.output import Json, emit_json, note, number, out, percent, plain, table, warn
 from woodshed.errors import UsageError
-from woodshed.model import Agent, AgentLimits, Durability, Run, RunSpec, Sampling, SandboxPolicy, Task
+from woodshed.model import Run, RunSpec, Task
 from woodshed.sandbox.native.places import sweep
-from woodshed.services import agents as agent_service
-from woodshed.services import boxes, declared, durations, lasting, projects, report, rulesets, runs, shared
+from woodshed.services import durations, projects, report, runs, shared
 from woodshed.services.home import Home, opened
 
 Tasks = Annotated[list[str] | None, typer.Argument(help="Task folders, or folders of them.", show_default=False)]
-Agents = Annotated[list[str] | None, typer.Option(
-    "--agent", "-a", help="oracle, nop, patch:FILE, replay:FILE, cheat:NAME, loop, external:NAME; repeatable.")]
-Model = Annotated[str | None, typer.Option(help="local, local:NAME, FILE.gguf, or NAME@URL.")]
-Attempts = Annotated[int, typer.Option("-n", "--attempts", min=1, help="Attempts of each task by each agent.")]
 Concurrency = Annotated[int | None, typer.Option("--concurrency", "-c", min=1, help="Attempts at a time (default: 2).")]
-Seed = Annotated[int, typer.Option(help="Fixes the seed of every attempt.")]
-Engine = Annotated[str | None, typer.Option(help="Sandbox engine (default: WOODSHED_ENGINE or native).")]
 Resume = Annotated[str | None, typer.Option(metavar="RUN", help="Finish an interrupted run; 'last' is the newest.")]
 New = Annotated[bool, typer.Option("--new", help="Start anew even if the same run was interrupted.")]
-Turns = Annotated[int, typer.Option(min=1, help="Turns of a model before its attempt is cut off.")]
-ToolCalls = Annotated[int, typer.Option(min=1, help="Tool calls before an attempt is cut off.")]
-Tokens = Annotated[int | None, typer.Option(min=1, help="Prompt and completion tokens of an attempt together.")]
-Wall = Annotated[float | None, typer.Option(min=0.1, metavar="SECONDS", help="Wall time of acting (default: task's).")]
-Temperature = Annotated[float | None, typer.Option(min=0.0, help="Sampling temperature (default: the server's).")]
-MaxTokens = Annotated[int, typer.Option(min=1, help="Tokens of one answer.")]
-KeyVariable = Annotated[str | None, typer.Option("--model-key", metavar="VARIABLE", help="Variable holding the key.")]
-Capture = Annotated[str, typer.Option(
-    help="Ask for token ids and logprobs: off, auto, or a server (vllm, sglang, llama.cpp, transformers, plain).")]
-RequireCapture = Annotated[str | None, typer.Option(
-    metavar="LEVEL", help="Refuse to run where the endpoint tells less: tokens+logprobs, tokens or text.")]
-PolicyVersion = Annotated[str | None, typer.Option(
-    metavar="VERSION", help="Of the model's weights, where the server does not tell it; stands in each record.")]
-Person = Annotated[str | None, typer.Option(
-    metavar="MODEL", help="Plays the persons of tasks that have one: local, or NAME@URL; its key as --model-key.")]
-Verifier = Annotated[str, typer.Option(help="fresh, or poisoned: a second run whose secretly broken tests must fail.")]
-Policy = Annotated[Path | None, typer.Option(metavar="FILE", help="TOML file of the agents' policy; docs/policy.md.")]
-Rules = Annotated[Path | None, typer.Option(metavar="FILE", help="TOML file of reward rules; docs/rewards.md.")]
-Retry = Annotated[Path | None, typer.Option(metavar="FILE", help="TOML file of retry rules; docs/retries.md.")]
-Deadline = Annotated[list[str] | None, typer.Option(
-    metavar="STAGE=TIME", help="The most a stage may take: prepare, act, capture, verify, close; repeatable.")]
-RunDeadline = Annotated[str | None, typer.Option(
-    metavar="TIME", help="Then nothing more begins and what runs is cut off; it can be resumed.")]
-Strict = Annotated[bool, typer.Option("--strict", help="Refuse tasks without a current calibration, or in quarantine.")]
-Quarantined = Annotated[bool, typer.Option("--quarantined", help="Run tasks in quarantine, too.")]
-Dialect = Annotated[str, typer.Option(help="How calls are written: auto, tools, strict, text, or a family of models.")]
-Tools = Annotated[str, typer.Option(
-    metavar="NAMES", help="Tools of loop, by commas: default, session, jobs, plan, delegate, or single ones.")]
 Detach = Annotated[bool, typer.Option("--detach", help="Leave it to workers ('woodshed worker'); starts nothing here.")]
 Priority = Annotated[int | None, typer.Option(help="With --detach: a higher one goes first (default: 0).")]
 Pool = Annotated[str, typer.Option(metavar="NAME", help="With --detach: for workers of this pool alone.")]
 Key = Annotated[str | None, typer.Option(help="With --detach: given again, it names the run made with it before.")]
 Project = Annotated[str | None, typer.Option(
     metavar="NAME", help="Whose run it is: projects share workers evenly (default: WOODSHED_PROJECT or default).")]
-Lasts = Annotated[Durability, typer.Option(
-    "--durability", help="fine: an attempt that is cut off goes on at its turn; docs/durability.md.")]
-Checkpoint = Annotated[str | None, typer.Option(
-    metavar="RULE", help="With --durability fine: how often files are kept (turns=10,minutes=5).")]
 NotBefore = Annotated[datetime | None, typer.Option(
     metavar="ISO", formats=["%Y-%m-%dT%H:%M:%S%z", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M%z", "%Y-%m-%dT%H:%M"],
     help="With --detach: begin at this time at the earliest; local unless it says otherwise.")]
 
 
+@grouped
 def run(
+    *,
     tasks: Tasks = None,
-    agent: Agents = None,
-    model: Model = None,
-    attempts: Attempts = 1,
+    asked: Asked,
     concurrency: Concurrency = None,
-    seed: Seed = 0,
-    engine: Engine = None,
     resume: Resume = None,
     new: New = False,
-    turns: Turns = 50,
-    tool_calls: ToolCalls = 200,
-    tokens: Tokens = None,
-    wall: Wall = None,
-    temperature: Temperature = None,
-    max_tokens: MaxTokens = 2048,
-    model_key: KeyVariable = None,
-    capture: Capture = "off",
-    require_capture: RequireCapture = None,
-    policy_version: PolicyVersion = None,
-    person: Person = None,
-    dialect: Dialect = "auto",
-    tools: Tools = "default",
-    policy: Policy = None,
-    rules: Rules = None,
-    retry: Retry = None,
-    durability: Lasts = Durability.COARSE,
-    checkpoint: Checkpoint = None,
-    deadline: Deadline = None,
-    run_deadline: RunDeadline = None,
-    verifier: Verifier = "fresh",
-    strict: Strict = False,
-    quarantined: Quarantined = False,
     detach: Detach = False,
     priority: Priority = None,
     key: Key = None,
@@ -116,28 +53,16 @@ def run(
 ) -> None:
     """Attempt tasks and judge each attempt in a fresh sandbox. Exit 0 when the run finished, whatever the pass rate."""
     if resume is not None:
-        _alone(tasks=tasks, agent=agent, model=model, person=person, policy=policy, rules=rules, retry=retry,
-               checkpoint=checkpoint, deadline=deadline, durability=durability is not Durability.COARSE,
-               project=project)
+        _alone(asked, tasks=tasks, project=project)
     _for_workers(detach, resume, given=not (priority is None and key is None and not_before is None and not pool))
     project = projects.named(project)
     with opened() as home:
         if resume is not None:
-            _go_on(home, resume, concurrency, run_deadline, json)
+            _go_on(home, resume, concurrency, asked.run_deadline, json)
             return
-        if not tasks or not agent:
+        if not tasks or not asked.agent:
             raise UsageError("nothing to run", remedy="Say: woodshed run FOLDER --agent oracle")
-        agents, bound = chosen(
-            agent, model, policy, dialect=dialect, temperature=temperature, max_tokens=max_tokens, model_key=model_key,
-            turns=turns, tool_calls=tool_calls, tokens=tokens, wall=wall, tools=tools, capture=capture,
-            require_capture=require_capture, policy_version=policy_version)
-        spec, found = runs.plan(
-            tasks, lasting.lasting(agents, durability, checkpoint), attempts=attempts, concurrency=concurrency or 2,
-            seed=seed, engine=boxes.engine_of(bound, engine), verifier=verifier, strict=strict, quarantined=quarantined,
-            rules=rulesets.load(rules) if rules else None, retry=declared.load_retry(retry) if retry else None,
-            deadlines=declared.deadlines(deadline or (), run_deadline), tell=note,
-            person=agent_service.parse_model(
-                person, sampling=Sampling(), key_variable=model_key, field="--person") if person else None)
+        spec, found = runs.plan(tasks, concurrency=concurrency or 2, tell=note, **asked.order())
         if detach:
             _detach(shared.submit(home, spec, found, priority=priority or 0, key=key, slots=concurrency, pool=pool,
                                   not_before=not_before.astimezone(UTC) if not_before else None, project=project), json)
@@ -153,34 +78,13 @@ def _for_workers(detach: bool, resume: str | None, *, given: bool) -> None:
         raise UsageError("--resume works here and now", remedy="Leave --detach out, or say: woodshed runs open RUN")
 
 
-def _alone(**options: object) -> None:
+def _alone(asked: Asked, *, tasks: list[str] | None, project: str | None) -> None:
     """Nothing stands beside --resume that would seem to change the run. Raises UsageError naming it."""
-    if (given := [name for name, value in options.items() if value]):
-        named = ", ".join(name if name == "tasks" else f"--{name}" for name in given)
+    given = ["tasks"] * bool(tasks) + asked.given() + ["project"] * (project is not None)
+    if (given := [name for name in given if name != "run_deadline"]):
+        named = ", ".join(name if name == "tasks" else f"--{name.replace('_', '-')}" for name in given)
         raise UsageError(f"--resume goes on with the run as it was, and takes no {named}",
                          remedy="The run remembers them; --concurrency and --run-deadline may be others.")
-
-
-def chosen(
-    agent: list[str], model: str | None, policy: Path | None, *, dialect: str, temperature: float | None,
-    max_tokens: int, model_key: str | None, turns: int, tool_calls: int, tokens: int | None, wall: float | None,
-    tools: str = "default", capture: str = "off", require_capture: str | None = None,
-    policy_version: str | None = None,
-) -> tuple[tuple[Agent, ...], SandboxPolicy | None]:  # fmt: skip
-    """The agents that these options mean, and the policy that binds them."""
-    if dialect not in ("auto", "tools", "text"):
-        from woodshed.harness.dialects import NAMES  # with the readers of all formats, which few commands need
-
-        if dialect not in NAMES:
-            raise UsageError(f"unknown dialect '{dialect}'", field="--dialect", remedy=f"Known: {', '.join(NAMES)}.")
-    spec = agent_service.parse_model(
-        model, sampling=Sampling(temperature=temperature, max_tokens=max_tokens), key_variable=model_key,
-        capture=capture, require=require_capture, policy_version=policy_version,
-    ) if model else None  # fmt: skip
-    bound = boxes.load_policy(policy) if policy else None
-    limits = AgentLimits(turns=turns, tool_calls=tool_calls, tokens=tokens, wall_s=wall)
-    return agent_service.build(agent, spec, limits=limits, dialect=dialect, policy=bound,
-                               tools=[name.strip() for name in tools.split(",") if name.strip()]), bound
 
 
 def _detach(run: Run, json: bool) -> None:

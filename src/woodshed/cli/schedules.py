@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from woodshed.cli import run as options
+from woodshed.cli.options import Asked, grouped
 from woodshed.cli.output import Json, emit_json, note, out, plain, table
 from woodshed.engine import timetable, watch
 from woodshed.errors import UsageError
-from woodshed.model import Durability
 from woodshed.model.schedule import Cron, Files, Firing, FiringState, Missed, Once, Overlap, Schedule, Standing
-from woodshed.services import boxes, declared, lasting, projects, rulesets, scheduling
+from woodshed.services import projects, scheduling
 from woodshed.services.home import Home, opened
 
 app = typer.Typer(no_args_is_help=True)
@@ -48,46 +48,39 @@ Reason = Annotated[str | None, typer.Option(help="Why; 'schedules show' tells it
 Most = Annotated[int, typer.Option("--last", min=1, help="So many firings are shown.")]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What becomes of times that come too early, too late, or in vain."""
+
+    missed: MissedRule = Missed.ONE
+    overlap: OverlapRule = None
+    jitter: Jitter = 0.0
+    grace: Grace = 60.0
+    max_failures: Failures = 3
+
+    def of(self, trigger: Cron | Once | Files) -> dict[str, Any]:
+        """As fields of a :class:`Schedule`."""
+        overlap = self.overlap or (Overlap.QUEUE if isinstance(trigger, Files) else Overlap.SKIP)
+        return {"missed": self.missed, "overlap": overlap, "jitter_s": self.jitter, "grace_s": self.grace,
+                "most_failures": self.max_failures}
+
+
 @app.command()
+@grouped
 def add(
+    *,
     name: Name,
     tasks: Tasks,
-    agent: options.Agents = None,
     cron: CronText = None,
     zone: Zone = None,
     at: At = None,
     files: Glob = None,
     settle: Settle = None,
     existing: Existing = False,
-    missed: MissedRule = Missed.ONE,
-    overlap: OverlapRule = None,
-    jitter: Jitter = 0.0,
-    grace: Grace = 60.0,
-    max_failures: Failures = 3,
+    terms: Terms,
     pin: Pin = False,
-    model: options.Model = None,
-    attempts: options.Attempts = 1,
+    asked: Asked,
     concurrency: Slots = None,
-    seed: options.Seed = 0,
-    engine: options.Engine = None,
-    turns: options.Turns = 50,
-    tool_calls: options.ToolCalls = 200,
-    tokens: options.Tokens = None,
-    wall: options.Wall = None,
-    temperature: options.Temperature = None,
-    max_tokens: options.MaxTokens = 2048,
-    model_key: options.KeyVariable = None,
-    dialect: options.Dialect = "auto",
-    policy: options.Policy = None,
-    rules: options.Rules = None,
-    retry: options.Retry = None,
-    durability: options.Lasts = Durability.COARSE,
-    checkpoint: options.Checkpoint = None,
-    deadline: options.Deadline = None,
-    run_deadline: options.RunDeadline = None,
-    verifier: options.Verifier = "fresh",
-    strict: options.Strict = False,
-    quarantined: options.Quarantined = False,
     priority: Priority = 0,
     pool: Pool = "",
     project: Project = None,
@@ -95,28 +88,12 @@ def add(
 ) -> None:
     """Let a run begin by itself: by --cron, once --at a time, or upon --files. Workers fire it."""
     trigger = _trigger(cron, zone, at, files, settle)
-    _fits(trigger, jitter, existing)
-    agents, bound = options.chosen(
-        _named(agent), model, policy, dialect=dialect, temperature=temperature, max_tokens=max_tokens,
-        model_key=model_key, turns=turns, tool_calls=tool_calls, tokens=tokens, wall=wall)
-    order = Standing(
-        paths=tuple(str(Path(path).expanduser().absolute()) for path in tasks),
-        agents=lasting.lasting(agents, durability, checkpoint), attempts=attempts, slots=concurrency, seed=seed,
-        engine=boxes.engine_of(bound, engine), verifier=verifier, rules=rulesets.load(rules) if rules else None,
-        retry=declared.load_retry(retry) if retry else None, deadlines=declared.deadlines(deadline or (), run_deadline),
-        strict=strict, quarantined=quarantined, priority=priority, pool=pool)
-    overlap = overlap or (Overlap.QUEUE if isinstance(trigger, Files) else Overlap.SKIP)
+    _fits(trigger, terms.jitter, existing)
+    order = Standing(paths=tuple(str(Path(path).expanduser().absolute()) for path in tasks), slots=concurrency,
+                     priority=priority, pool=pool, **asked.order())
     with opened() as home:
-        _tell(home, scheduling.add(
-            home, name, trigger, order, pin=pin, existing=existing, tell=note, missed=missed, overlap=overlap,
-            jitter_s=jitter, grace_s=grace, most_failures=max_failures, project=project), json)
-
-
-def _named(agents: list[str] | None) -> list[str]:
-    """Some agent. Raises UsageError where there is none."""
-    if not agents:
-        raise UsageError("no agent", field="--agent", remedy="Say --agent oracle, or --agent loop --model NAME@URL.")
-    return agents
+        _tell(home, scheduling.add(home, name, trigger, order, pin=pin, existing=existing, tell=note, project=project,
+                                   **terms.of(trigger)), json)
 
 
 def _fits(trigger: Cron | Once | Files, jitter: float, existing: bool) -> None:

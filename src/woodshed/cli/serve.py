@@ -11,6 +11,7 @@ import typer
 import uvloop
 
 from woodshed import settings
+from woodshed.cli.options import Engine, Strict
 from woodshed.cli.output import Json, emit_json, note
 from woodshed.cli.worker import aside
 from woodshed.errors import UsageError
@@ -40,11 +41,9 @@ Acted = Annotated[int, typer.Option("--acted", min=0, metavar="N",
 Host = Annotated[str, typer.Option(help="Address to listen at.")]
 Port = Annotated[int, typer.Option(min=0, max=65535, help="Port to listen at; 0 takes any.")]
 Remote = Annotated[bool, typer.Option("--allow-remote", help="Listen where other machines reach it, too.")]
-Engine = Annotated[str | None, typer.Option(help="Sandbox engine (default: WOODSHED_ENGINE or native).")]
 Pool = Annotated[str, typer.Option(metavar="NAME", help="Leave attempts to workers of this pool alone.")]
 Most = Annotated[int, typer.Option("--most-attempts", min=1, help="Attempts of one request at the most.")]
 Project = Annotated[str | None, typer.Option(metavar="NAME", help="Whose requests are (default: as the setting says).")]
-Strict = Annotated[bool, typer.Option("--strict", help="Refuse tasks without a current calibration, or in quarantine.")]
 
 
 def serve(

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
-from woodshed.model.agent import Agent
+from woodshed.model.agent import Agent, ModelSpec
 from woodshed.model.deadlines import Deadlines
 from woodshed.model.record import Record
 from woodshed.model.retry import RetryRules
@@ -95,6 +95,7 @@ class Standing(Record):
     quarantined: bool = False
     priority: int = 0
     pool: str = ""
+    person: ModelSpec | None = None
     pinned: dict[str, str] | None = None
 
 

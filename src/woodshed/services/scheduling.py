@@ -76,7 +76,7 @@ def planned(order: Standing, tell: Tell) -> tuple[RunSpec, list[Any]]:
     return runs.plan(
         order.paths, order.agents, attempts=order.attempts, concurrency=order.slots or 2, seed=order.seed,
         engine=order.engine, verifier=order.verifier, rules=order.rules, retry=order.retry, deadlines=order.deadlines,
-        strict=order.strict, quarantined=order.quarantined, tell=tell,
+        strict=order.strict, quarantined=order.quarantined, person=order.person, tell=tell,
     )
 
 
