@@ -17,7 +17,7 @@ from pydantic import Field, ValidationError
 from woodshed import __version__
 from woodshed.errors import Conflict, UsageError, WoodshedError
 from woodshed.model import Record
-from woodshed.model.acted import Act, Begin, Begun, Ended, Seen, ToolTold
+from woodshed.model.acted import Act, Begin, Begun, Ended, Seen, StepTold, ToolTold
 from woodshed.model.agent import AgentLimits
 from woodshed.model.delivery import Name
 from woodshed.services.acted import ActedAttempt, ActedAttempts, Full
@@ -54,7 +54,10 @@ class Action(Record):
 
 
 class Observation(Record):
-    """What the tool answered; after ``reset`` the instruction and the tools. ``ended`` where it is over."""
+    """What the tool answered; after ``reset`` the instruction and the tools. ``ended`` where it is over.
+
+    ``step`` where a step of several begins.
+    """
 
     content: str = ""
     exit_code: int | None = None
@@ -65,6 +68,7 @@ class Observation(Record):
     tools: tuple[ToolTold, ...] | None = None
     deadline_s: float | None = None
     ended: Ended | None = None
+    step: StepTold | None = None
 
 
 class State(Record):
@@ -198,7 +202,7 @@ class _Session:
             raise Failed("FACTORY_ERROR", str(fault)) from None
         begun: Begun = self._acted.begun
         return Observation(content=begun.instruction, instruction=begun.instruction, task=begun.task,
-                           tools=begun.tools, deadline_s=begun.deadline_s)
+                           tools=begun.tools, deadline_s=begun.deadline_s, step=begun.step)
 
     async def _step(self, action: Action) -> Observation:
         if (acted := self._acted) is None:

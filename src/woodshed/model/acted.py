@@ -33,14 +33,28 @@ class ToolTold(Record):
     parameters: dict[str, Any]
 
 
+class StepTold(Record):
+    """The step of a task of several that is to be acted now, the ``number``-th of ``steps``; ``deadline_s`` seconds."""
+
+    name: str
+    number: int
+    steps: int
+    instruction: str
+    deadline_s: float
+
+
 class Begun(Record):
-    """The sandbox stands. ``deadline_s`` seconds from now on the acting ends, and what was done is verified."""
+    """The sandbox stands. ``deadline_s`` seconds from now on the acting ends, and what was done is verified.
+
+    Of a task of several steps that and ``instruction`` are those of the first one.
+    """
 
     id: str
     task: str
     instruction: str
     tools: tuple[ToolTold, ...]
     deadline_s: float
+    step: StepTold | None = None
 
 
 class Act(Record):
@@ -64,10 +78,14 @@ class Ended(Record):
 
 
 class Seen(Record):
-    """What a tool answered; ``ended`` where the attempt is over by that: by ``finish``, a limit, or a fault."""
+    """What a tool answered; ``ended`` where the attempt is over by that: by ``finish``, a limit, or a fault.
+
+    ``step`` where a step was over by that, and is judged, and another one begins: its instruction ends ``content``.
+    """
 
     content: str
     exit_code: int | None = None
     truncated: bool = False
     timed_out: bool = False
     ended: Ended | None = None
+    step: StepTold | None = None

@@ -20,11 +20,11 @@ from woodshed import plugins
 from woodshed.attempt import Parts, run_attempt
 from woodshed.engine.lease import Lease
 from woodshed.errors import Cancelled, Cause, Conflict, EnvironmentFault, Missing, UsageError
-from woodshed.harness.outside import NAME, Outside
-from woodshed.harness.tools import chosen
-from woodshed.interfaces import SandboxEngine, Verifier
+from woodshed.harness.outside import NAME, Outside, Standing
+from woodshed.harness.tools import chosen, name_of
+from woodshed.interfaces import SandboxEngine, ToolResult, Verifier
 from woodshed.model import Agent, Attempt, EventKind, Invalid, Outcome, Run, RunSpec, RunState, StopReason, Task, Valid
-from woodshed.model.acted import Act, Begin, Begun, Ended, Seen, ToolTold
+from woodshed.model.acted import Act, Begin, Begun, Ended, Seen, StepTold, ToolTold
 from woodshed.model.deadlines import Deadlines
 from woodshed.model.event import now
 from woodshed.services import orphaned
@@ -65,7 +65,23 @@ class ActedAttempt:
     outside: Outside
     running: asyncio.Task[Outcome]
     calls: int = 0
+    told: Standing | None = None
+    """What whoever acts knows of: the task, or the step that was begun last."""
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def stand(self) -> bool:
+        """Whether its sandbox stands, and what is to be acted is told; False where it ended before."""
+        if self.outside.standing is None:
+            await _first(self.outside.next, self.running)
+        if (standing := self.outside.standing) is None:
+            return False
+        tools = tuple(ToolTold(name=one.name, description=one.description, parameters=dict(one.parameters))
+                      for one in standing.tools)
+        self.told = standing
+        self.begun = self.begun.model_copy(update={
+            "instruction": standing.task.instruction, "tools": tools, "deadline_s": standing.deadline_s,
+            "step": _step_told(standing)})
+        return True
 
     @property
     def over(self) -> bool:
@@ -78,14 +94,28 @@ class ActedAttempt:
             if self.over:
                 raise Conflict(f"{self.begun.id} is over", field="id", remedy="Begin another one.")
             self.calls += 1
+            standing = self.told
+            if standing is None or self.outside.standing is not standing:
+                return await self._passed(None)
             answer = self.outside.call(act.tool, act.arguments)
-            await _first(answer, self.running)
-            if not answer.done():
-                return Seen(content="The attempt is over.", ended=await self._ended())
-            answered = answer.result()
-            result = answered.result
-            return Seen(content=result.content, exit_code=result.exit_code, truncated=result.truncated,
-                        timed_out=result.timed_out, ended=await self._ended() if answered.over else None)
+            await _first(answer, standing.over)
+            answered = answer.result() if answer.done() else None
+            if answered is None or answered.over:
+                return await self._passed(answered.result if answered is not None else None)
+            return _seen(answered.result)
+
+    async def _passed(self, result: ToolResult | None) -> Seen:
+        """The task, or the step that was told of last, is over, by this ``result`` or without any: what comes then."""
+        if self.outside.standing is self.told:
+            await _first(self.outside.next, self.running)
+        seen, standing = _seen(result), self.outside.standing
+        if self.over or standing is None or standing is self.told:
+            content = seen.content if result is not None else "The attempt is over."
+            return seen.model_copy(update={"content": content, "ended": await self._ended()})
+        self.told, step = standing, _step_told(standing)
+        over = seen.content if result is not None else "The step was over; this call was not carried out."
+        content = f"{over}\n\nStep {step.number} of {step.steps}, {step.name}:\n{step.instruction}" if step else over
+        return seen.model_copy(update={"content": content, "step": step})
 
     async def finish(self) -> Ended:
         """What was done is verified, in a fresh sandbox; asked again, the same. Raises StoreFault."""
@@ -188,7 +218,7 @@ class ActedAttempts:
     # -- beginning -----------------------------------------------------------------------------------------------------
 
     def _task(self, begin: Begin) -> Task:
-        chosen(begin.tools)
+        tools = chosen(begin.tools)
         folders = self._offer.folders([begin.task])
         if len(folders) != 1:
             raise UsageError(f"{begin.task!r} is {len(folders)} tasks", field="task", remedy="Name one of them.")
@@ -196,9 +226,12 @@ class ActedAttempts:
             [task] = find_tasks(folders)
         except UsageError as error:
             raise UsageError(self._offer.public(error.message), field="task") from None
-        if task.steps or task.feedback or task.person:
-            raise UsageError(f"{begin.task!r} has steps, or somebody who speaks to the agent", field="task",
+        if task.feedback or task.person:
+            raise UsageError(f"{begin.task!r} has somebody who speaks to the agent", field="task",
                              remedy="Ask for rollouts of it: nobody outside would hear them.")
+        if task.steps and "finish" not in map(name_of, tools):
+            raise UsageError(f"{begin.task!r} has several steps, which the tool 'finish' ends", field="tools",
+                             remedy="Name finish among them, or say default.")
         return task
 
     async def _place(self, wait_s: float) -> None:
@@ -231,16 +264,10 @@ class ActedAttempts:
         return acted
 
     async def _standing(self, acted: ActedAttempt) -> ActedAttempt:
-        standing = acted.outside.standing
-        await _first(standing, acted.running)
-        if not standing.done():
+        if not await acted.stand():
             verdict = acted.running.result().verdict
             detail = verdict.detail if isinstance(verdict, Invalid) else "it ended before it began"
             raise EnvironmentFault(self._offer.public(detail))
-        specs, deadline_s = standing.result()
-        tools = tuple(ToolTold(name=one.name, description=one.description, parameters=dict(one.parameters))
-                      for one in specs)
-        acted.begun = acted.begun.model_copy(update={"tools": tools, "deadline_s": deadline_s})
         return acted
 
     async def _live(self) -> _Live:
@@ -286,6 +313,23 @@ class ActedAttempts:
         await asyncio.to_thread(log.finish, outcome)
         await asyncio.to_thread(store.set_run_state, attempt.run, RunState.FINISHED)
         return outcome
+
+
+def _step_told(standing: Standing) -> StepTold | None:
+    """Which step that is, of a task of several."""
+    task = standing.task
+    if task.whole is None:
+        return None
+    steps = task.whole.steps
+    return StepTold(name=steps[task.step].name, number=task.step + 1, steps=len(steps), instruction=task.instruction,
+                    deadline_s=standing.deadline_s)
+
+
+def _seen(result: ToolResult | None) -> Seen:
+    if result is None:
+        return Seen(content="")
+    return Seen(content=result.content, exit_code=result.exit_code, truncated=result.truncated,
+                timed_out=result.timed_out)
 
 
 async def _first(*coming: asyncio.Future[Any]) -> None:
