@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import platform
+import sys
 from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -15,10 +16,9 @@ from queuekit import claimed, silence, submit
 from woodshed.errors import UsageError
 from woodshed.model import AttemptState, RunState
 from woodshed.model.event import now
-from woodshed.store import Store, deaths
+from woodshed.store import Store, clock, deaths
 from woodshed.store.queue import Beat, Lane, Reaped, SubmissionState
 from woodshed.store.tables import submissions, workers
-from woodshed.store.text import stamp
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -120,14 +120,20 @@ def over(store: Store, run: str) -> None:
     """As if the run's time were over."""
     with store._engine.begin() as connection:
         connection.execute(sa.update(submissions).where(submissions.c.run == run)
-                           .values(ends_at=stamp(now() - timedelta(seconds=1))))
+                           .values(timed_until=submissions.c.timed_at - 1))
 
 
-def ends_at(store: Store, run: str) -> datetime:
+def ends_at(store: Store, run: str) -> float:
     found = store.queue.submission(run)
     assert found is not None
-    assert found.ends_at is not None
-    return found.ends_at
+    assert found.timed_until is not None
+    return found.timed_until
+
+
+def told(store: Store) -> float:
+    """What the clock of deadlines says now."""
+    with store._engine.connect() as connection:
+        return clock.seconds(connection)
 
 
 def test_a_run_whose_time_is_over_hands_out_nothing_and_calls_back_what_runs(shared: Store) -> None:
@@ -136,10 +142,10 @@ def test_a_run_whose_time_is_over_hands_out_nothing_and_calls_back_what_runs(sha
     assert shared.queue.overdue() == []
     found = shared.queue.submission(run)
     assert found is not None
-    assert found.ends_at is None, "its time begins with its first attempt"
+    assert found.timed_until is None, "its time begins with its first attempt"
     had = [attempt.id for attempt in shared.queue.claim("other", 2)]
     assert shared.begin_execution(had[0], "other", claimed=True) == 1
-    assert now() < ends_at(shared, run) <= now() + timedelta(seconds=60)
+    assert told(shared) < ends_at(shared, run) <= told(shared) + 60
     assert shared.queue.overdue() == []
     over(shared, run)
     assert shared.queue.overdue() == [run]
@@ -169,7 +175,37 @@ def test_time_is_counted_from_the_runs_own_beginning(shared: Store) -> None:
     second = timed(shared, 1)
     assert len(claimed(shared, "other")) == 2
     assert ends_at(shared, first) == before
-    assert ends_at(shared, second) > now()
+    assert ends_at(shared, second) > told(shared)
+
+
+def test_a_clock_that_is_set_moves_no_deadline(shared: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put forward or back, the wall clock ends no run and spares none: its minute is one of the other clock."""
+    at, wall = [1000.0], now()
+    monkeypatch.setattr(clock, "seconds", lambda connection: at[0])
+    run = timed(shared, 1)
+    claimed(shared, "other")
+    for days in (1, -1, 400):
+        for name, module in list(sys.modules.items()):
+            if name.startswith("woodshed.store") and hasattr(module, "now"):
+                monkeypatch.setattr(module, "now", lambda days=days: wall + timedelta(days=days))
+        assert shared.queue.overdue() == []
+    at[0] += 59
+    assert shared.queue.overdue() == []
+    at[0] += 1
+    assert shared.queue.overdue() == [run]
+
+
+def test_a_machine_started_anew_counts_a_runs_time_anew(shared: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the clock of an earlier boot told is neither over at once nor without an end."""
+    at = [5_000_000.0]
+    monkeypatch.setattr(clock, "seconds", lambda connection: at[0])
+    run = timed(shared, 1)
+    claimed(shared, "other")
+    at[0] = 20.0
+    assert shared.queue.overdue() == []
+    assert ends_at(shared, run) == 80.0
+    at[0] = 80.0
+    assert shared.queue.overdue() == [run]
 
 
 def test_what_is_called_off_of_a_cancelled_run_waits_no_more(shared: Store) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -11,10 +12,12 @@ from alembic import command
 
 from pgserver import postgresql_server, postgresql_url  # noqa: F401  fixtures, found by name
 from woodshed.model import AttemptState, Deadlines, Durability, RunState, Valid
+from woodshed.model.event import now
 from woodshed.store import ExecutionState, Store
 from woodshed.store.opening import alembic_config
 from woodshed.store.queue import SubmissionState
 from woodshed.store.tables import HEAD
+from woodshed.store.text import stamp
 
 AT = "2026-11-01T10:00:00.000000+00:00"
 SPEC = {"version": 1, "tasks": ["/t/a", "/t/b"], "agents": [{"name": "oracle", "harness": "oracle"}], "attempts": 1}
@@ -59,6 +62,23 @@ def filled(url: str, revision: str) -> None:
         for table, row in rows:
             connection.execute(sa.insert(tables.tables[table]), row)
     engine.dispose()
+
+
+def test_a_run_whose_time_runs_keeps_what_is_left_of_it(url: str, tmp_path: Path) -> None:
+    """What the wall clock said of its end becomes as many seconds of the clock that nobody sets."""
+    filled(url, "0014")
+    engine = sa.create_engine(url.replace("postgresql:", "postgresql+psycopg:"))
+    with engine.begin() as connection:
+        connection.execute(sa.text("UPDATE submissions SET run_s = 7200, ends_at = :end"),
+                           {"end": stamp(now() + timedelta(hours=1))})
+    engine.dispose()
+    with Store(url, tmp_path) as store:
+        found = store.queue.submission("r-old")
+        assert found is not None
+        assert found.timed_at is not None
+        assert found.timed_until is not None
+        assert 0 < found.timed_until - found.timed_at <= 3600
+        assert store.queue.overdue() == []
 
 
 def test_what_an_older_version_recorded_goes_on(url: str, tmp_path: Path) -> None:

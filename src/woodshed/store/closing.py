@@ -13,6 +13,7 @@ import sqlalchemy as sa
 
 from woodshed.model import AttemptState, RunState
 from woodshed.model.event import now
+from woodshed.store import ends
 from woodshed.store.tables import attempts, queued, runs, submissions
 from woodshed.store.text import stamp
 
@@ -56,7 +57,7 @@ def close(connection: sa.Connection, run_id: str) -> bool:
             finished_at=sa.func.coalesce(runs.c.finished_at, stamp(now()))))
         return False
     connection.execute(sa.update(submissions).where(submissions.c.run == run_id)
-                       .values(state=CLOSED, reason=None, ends_at=None))
+                       .values(state=CLOSED, reason=None, **ends.NONE))
     connection.execute(standing(run_id, CLOSED, None))
     return True
 

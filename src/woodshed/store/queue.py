@@ -71,7 +71,8 @@ class Submission(Record):
     pool: str = ""
     not_before: datetime | None = None
     run_s: float | None = None
-    ends_at: datetime | None = None
+    timed_at: float | None = None
+    timed_until: float | None = None
     state: SubmissionState = SubmissionState.OPEN
     reason: str | None = None
 
@@ -173,7 +174,7 @@ class Queue:
         over = [state.value for state in (SubmissionState.CANCELLED, SubmissionState.CLOSED)]
         change = (sa.update(submissions).where(submissions.c.run == run_id)
                   .where(sa.or_(submissions.c.state.not_in(over), submissions.c.state == state.value))
-                  .values(state=state.value, reason=reason, ends_at=None))
+                  .values(state=state.value, reason=reason, **ends.NONE))
         with self._write("changing a submission") as connection:
             limits.alone(connection)
             if connection.execute(change).rowcount:
@@ -263,7 +264,10 @@ class Queue:
     def overdue(self) -> list[str]:
         """Open runs whose time is over hand out nothing more, and what runs of them is called off; which they are."""
         with self._read("reading the queue") as connection:
-            found = ends.over(connection)
+            found, anew = ends.over(connection)
+        if anew:
+            with self._write("beginning the time of runs anew") as connection:
+                ends.begin(connection, anew)
         for run, run_s in found:
             self.turn(run, SubmissionState.OVERDUE, f"the run's deadline of {run_s:g} s is over")
         return [run for run, _ in found]

@@ -23,7 +23,7 @@ from sqlalchemy import (
     text,
 )
 
-HEAD = "0014"
+HEAD = "0015"
 """The migration that these tables agree with."""
 
 metadata = MetaData(
@@ -154,7 +154,8 @@ submissions = Table(
     Column("pool", Text, nullable=False, server_default=""),
     Column("not_before", String(32)),
     Column("run_s", Float(53)),
-    Column("ends_at", String(32)),
+    Column("timed_at", Float(53)),
+    Column("timed_until", Float(53)),
     Column("state", String(16), nullable=False),
     Column("reason", Text),
     Column("created_at", String(32), nullable=False),
