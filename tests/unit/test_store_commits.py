@@ -105,3 +105,16 @@ async def test_who_is_cancelled_while_waiting_loses_nothing(store: Counting) -> 
     await second
     await asyncio.gather(first, return_exceptions=True)
     assert [len(store.events(one)) for one in ATTEMPTS[:2]] == [1, 1]
+
+
+async def test_a_failure_of_ours_is_told_to_all_who_wait(store: Counting, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever a commit breaks on, nobody waits for ever; what was waiting is written by the next."""
+    commits, logs = Commits(store), begun(store, *ATTEMPTS[:2])
+    for log in logs:
+        log.emit(EventKind.NOTE, {})
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "append_all", None)
+        told = await asyncio.gather(*map(commits.keep, logs), return_exceptions=True)
+    assert [type(one) for one in told] == [TypeError, TypeError]
+    await asyncio.gather(*map(commits.keep, logs))
+    assert [len(store.events(one)) for one in ATTEMPTS[:2]] == [1, 1]

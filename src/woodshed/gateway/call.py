@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import random
 import time
@@ -21,6 +20,7 @@ from woodshed.gateway import completions, responses, wire
 from woodshed.gateway.capture import SERVERS, level
 from woodshed.gateway.capture.probe import Ask, Capturing, probe
 from woodshed.gateway.failure import failure, unparsed
+from woodshed.gateway.parsing import dumps
 from woodshed.gateway.pool import Endpoint, Pools, Stay
 from woodshed.interfaces import Interceptor, ModelRequest, ModelResponse
 from woodshed.model import ModelSpec
@@ -257,7 +257,7 @@ async def _exchange(
     headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
     if key is not None:
         headers["Authorization"] = f"Bearer {key}"
-    payload = None if body is None else json.dumps(body, ensure_ascii=False, allow_nan=False).encode("utf-8")
+    payload = None if body is None else dumps(body)
     try:
         async with road.session.request(
             "GET" if payload is None else "POST", url, data=payload, headers=headers, allow_redirects=False,

@@ -129,8 +129,8 @@ class _Log:
     def intent(self, request: ModelRequest, *, written: bool = True) -> str:
         """Write that ``request`` leaves; the name of the call. Not ``written``, it stands in an earlier record."""
         messages, tools = list(request.messages), [wire.tool_json(tool) for tool in request.tools]
-        kept = next((i for i, (old, new) in enumerate(zip(self._messages, messages, strict=False)) if old != new),
-                    min(len(self._messages), len(messages)))
+        kept = next((index for index, (old, new) in enumerate(zip(self._messages, messages, strict=False))
+                     if old is not new and old != new), min(len(self._messages), len(messages)))
         self._count += 1
         name = f"m{self._count:05d}"
         prompt, self._prompt = completions.told(request, self._prompt)

@@ -21,10 +21,10 @@ from aiohttp import web
 from woodshed.errors import WoodshedError
 from woodshed.gateway import denial
 from woodshed.gateway.connections import Connections
-from woodshed.gateway.dialects import Asked, Denied, Dialect, Failure, Refused, Stamp, chat, fields, messages, responses
+from woodshed.gateway.dialects import Asked, Denied, Dialect, Failure, Refused, Stamp, chat, messages, responses
 from woodshed.gateway.estimate import estimate
 from woodshed.gateway.memory import Memory
-from woodshed.gateway.parsing import loads
+from woodshed.gateway.parsing import dumps, loads
 from woodshed.gateway.turns import GRACE_S, Turn, Turns
 from woodshed.interfaces import Gate, ModelClient, ModelRequest, ModelResponse
 from woodshed.model import StopReason
@@ -229,6 +229,8 @@ async def _body(request: web.BaseRequest) -> bytes:
         raise Refused("a packed body is not served: send it as it is", status=415)
     parts, size = [], 0
     try:
+        if request.content.is_eof() and request.content.total_bytes <= BODY_BYTES:
+            return request.content.read_nowait()  # it came with its head
         async with asyncio.timeout(BODY_S):
             async for part in request.content.iter_any():
                 parts.append(part)
@@ -253,5 +255,5 @@ def _object(body: bytes) -> dict[str, Any]:
 
 
 def _json(status: int, data: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> web.Response:
-    return web.Response(status=status, body=fields.dumped(data),
+    return web.Response(status=status, body=dumps(data),
                         headers={"Content-Type": "application/json", **(headers or {})})

@@ -48,13 +48,15 @@ class Turns:
     def __init__(self, *, grace_s: float = GRACE_S, clock: Callable[[], float] = time.monotonic) -> None:
         self._grace_s, self._clock = grace_s, clock
         self._turns: OrderedDict[int, Turn] = OrderedDict()
+        self._by_body: dict[bytes, list[Turn]] = {}
+        self.running = 0
+        """Calls that have not ended."""
         self._later: dict[Turn, asyncio.TimerHandle] = {}
 
     def find(self, digest: bytes, headers: Mapping[str, str]) -> Turn | None:
         """The call that a request with this body is another asking for; None where it is a new one."""
         key = headers.get("Idempotency-Key")
-        equal = [turn for turn in reversed(self._turns.values())
-                 if turn.body == digest and self._clock() - turn.at < REMEMBERED_S]
+        equal = [turn for turn in reversed(self._by_body.get(digest, ())) if self._clock() - turn.at < REMEMBERED_S]
         if missed := [turn for turn in equal if turn.missed and not _failed(turn)]:
             return missed[0]
         same = [turn for turn in equal if key is not None and turn.key == key]
@@ -67,11 +69,26 @@ class Turns:
         """A new call, which runs now."""
         turn = Turn(asyncio.get_running_loop().create_task(doing), digest, headers.get("Idempotency-Key"), stamp,
                     at=self._clock())
-        turn.task.add_done_callback(_retrieved)
+        turn.task.add_done_callback(self._ended)
+        self.running += 1
         self._turns[id(turn)] = turn
+        self._by_body.setdefault(digest, []).append(turn)
         while len(self._turns) > _MOST and (old := next((t for t in self._turns.values() if t.task.done()), None)):
-            del self._turns[id(old)]
+            self._forget(old)
         return turn
+
+    def _forget(self, turn: Turn) -> None:
+        del self._turns[id(turn)]
+        equal = self._by_body[turn.body]
+        equal.remove(turn)
+        if not equal:
+            del self._by_body[turn.body]
+
+    def _ended(self, task: asyncio.Task[ModelResponse]) -> None:
+        """What it raised is told by whoever waits; nobody may be left, and that is no complaint."""
+        self.running -= 1
+        if not task.cancelled():
+            task.exception()
 
     def join(self, turn: Turn) -> None:
         """One more waits for it."""
@@ -91,11 +108,6 @@ class Turns:
         if not turn.waiting:
             turn.task.cancel()
 
-    @property
-    def running(self) -> int:
-        """Calls that have not ended."""
-        return sum(not turn.task.done() for turn in self._turns.values())
-
     async def close(self) -> None:
         """Cut off what runs. Idempotent."""
         for later in self._later.values():
@@ -103,6 +115,7 @@ class Turns:
         self._later.clear()
         tasks = [turn.task for turn in self._turns.values()]
         self._turns.clear()
+        self._by_body.clear()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -115,9 +128,3 @@ def _failed(turn: Turn) -> bool:
 def _is_retry(headers: Mapping[str, str]) -> bool:
     count = headers.get("x-stainless-retry-count", "0")
     return count.isascii() and count.isdecimal() and count.strip("0") != ""
-
-
-def _retrieved(task: asyncio.Task[ModelResponse]) -> None:
-    """What it raised is told by whoever waits; nobody may be left, and that is no complaint."""
-    if not task.cancelled():
-        task.exception()

@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from woodshed.gateway.dialects import Refused
+from woodshed.gateway.parsing import dumps
 from woodshed.interfaces import ToolSpec
 from woodshed.model import printable
 
@@ -117,11 +118,6 @@ def sound(given: Mapping[str, Any], where: str) -> dict[str, Any]:
     return dict(given)
 
 
-def dumped(data: Any) -> bytes:
-    """JSON as it is sent."""
-    return json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode("utf-8")
-
-
 def event(data: Mapping[str, Any], name: str | None = None) -> bytes:
     """One server-sent event."""
-    return (b"" if name is None else b"event: " + name.encode() + b"\n") + b"data: " + dumped(data) + b"\n\n"
+    return (b"" if name is None else b"event: " + name.encode() + b"\n") + b"data: " + dumps(data) + b"\n\n"

@@ -14,6 +14,7 @@ from typing import Any
 
 from woodshed.gateway.dialects import Asked, Failure, Refused, Stamp, fields
 from woodshed.gateway.dialects.chat import written
+from woodshed.gateway.parsing import dumps
 from woodshed.interfaces import ModelRequest, ModelResponse, ToolSpec
 from woodshed.model import Message, ToolCall, printable, written_call
 
@@ -166,7 +167,7 @@ def _call(block: Mapping[str, Any], where: str) -> ToolCall:
     if given.keys() == {_BAD} and isinstance(given[_BAD], str):
         return written_call(ident, name, given[_BAD])
     try:
-        return written_call(ident, name, fields.dumped(given).decode())
+        return written_call(ident, name, dumps(given).decode())
     except (ValueError, RecursionError):  # UnicodeEncodeError is one
         raise Refused(f"{where}.input holds what is no JSON", f"{where}.input") from None
 
@@ -228,7 +229,7 @@ def _deltas(block: Mapping[str, Any], calls: Iterable[ToolCall]) -> Iterator[dic
         yield {"type": "signature_delta", "signature": block["signature"]}
     else:
         yield {"type": "input_json_delta", "partial_json": ""}
-        yield {"type": "input_json_delta", "partial_json": fields.dumped(block["input"]).decode()}
+        yield {"type": "input_json_delta", "partial_json": dumps(block["input"]).decode()}
 
 
 def _blocks(response: ModelResponse, stamp: Stamp) -> Iterator[dict[str, Any]]:

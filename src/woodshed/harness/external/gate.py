@@ -52,7 +52,9 @@ class Counted:
         """It was answered."""
         self._running, self.answered, self._fault = self._running - 1, self.answered + 1, None
         self._told_at = time.monotonic()
-        self._meter.turn(response, sum(weigh_message(m.content, m.tool_calls) for m in request.messages))
+        counted = response.prompt_tokens + response.completion_tokens  # a conversation is weighed where nobody counts
+        self._meter.turn(response, 0 if counted else sum(weigh_message(m.content, m.tool_calls)
+                                                         for m in request.messages))
         self._seen, facts = self._reader.answered(self._seen, response)
         for kind, data in facts:
             self._acting.emit(kind, data)
