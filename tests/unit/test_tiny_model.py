@@ -75,7 +75,7 @@ def test_babble_is_well_formed_and_a_demonstration_does_the_task() -> None:
         for seed in range(6):
             name, arguments = babbled(talk, random.Random(seed))
             assert set(arguments) == needed[name]
-            shown.append(answered(talk, 40 + seed, known, 1.0))
+            shown.append(answered(talk, 40 + seed, known, (1.0, 1.0)))
             talk.append({"role": "assistant", "content": ""})
         assert shown[: len(one.exercise.calls)] == [(name, dict(given)) for name, given in one.exercise.calls]
         assert shown[len(one.exercise.calls)][0] == "bash"

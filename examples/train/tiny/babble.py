@@ -54,23 +54,24 @@ def shown(calls: Sequence[Call], said: int) -> tuple[str, dict[str, str]]:
 
 
 def answered(
-    messages: Sequence[Mapping[str, Any]], seed: int, known: Mapping[str, Sequence[Call]], share: float
+    messages: Sequence[Mapping[str, Any]], seed: int, known: Mapping[str, Sequence[Call]], shares: Sequence[float]
 ) -> tuple[str, dict[str, str]]:
     """What is called next: a demonstration goes on in all of a conversation or in none. ``seed`` goes up by calls."""
     said = sum(one["role"] == "assistant" for one in messages)
     asked = next((str(one["content"]).strip() for one in messages if one["role"] == "user"), "")
-    if asked in known and random.Random(seed - said).random() < share:  # noqa: S311 (repeatable, nothing secret)
-        return shown(known[asked], said)
+    calls = known.get(asked, ())
+    if calls and random.Random(seed - said).random() < shares[len(calls) - 1]:  # noqa: S311 (repeatable, nothing secret)
+        return shown(calls, said)
     return babbled(messages, random.Random(seed))  # noqa: S311 (as above)
 
 
 @asynccontextmanager
-async def babbler(known: Mapping[str, Sequence[Call]], share: float) -> AsyncIterator[str]:
-    """The base URL of a model that babbles, and demonstrates a ``share`` of what is ``known``."""
+async def babbler(known: Mapping[str, Sequence[Call]], shares: Sequence[float]) -> AsyncIterator[str]:
+    """The base URL of a model that babbles, and demonstrates, of ``known`` tasks of n calls, the nth of ``shares``."""
 
     async def chat(request: web.Request) -> web.Response:
         body = await request.json()
-        name, arguments = answered(body["messages"], int(body.get("seed") or 0), known, share)
+        name, arguments = answered(body["messages"], int(body.get("seed") or 0), known, shares)
         call = {"id": "call_0", "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
         return web.json_response({"choices": [{
             "index": 0, "finish_reason": "tool_calls",

@@ -58,7 +58,8 @@ class Plan:
     """How much of everything. ``seconds`` bounds the rounds; ``enough`` of ``between`` held-out tasks ends them.
 
     ``templates`` are those of training; all, where none is named. ``babble`` is the attempts of the warm start, of
-    which the share ``shown`` demonstrates a task, and the rest means nothing. ``faults`` strike what is learnt from.
+    which the share ``shown`` demonstrates a task, of one call and of two, and the rest means nothing. ``faults`` strike
+    what is learnt from.
     """
 
     seed: int = 0
@@ -69,7 +70,7 @@ class Plan:
     between: int = 60
     every: int = 5
     babble: int = 1000
-    shown: float = 0.25
+    shown: tuple[float, ...] = (0.25, 0.65)
     warm: int = 1000
     width: int = 64
     rounds: int = 40
@@ -263,13 +264,14 @@ class Learning:
                   f"ratio {stepped.ratio:.4f}, {self.rounds[-1]['seconds']:.0f} s")
 
     def _gained(self) -> dict[str, Any]:
-        """What all held-out tasks earn in full more at the end than at the beginning, with its 95 % interval."""
+        """How many more held-out tasks pass, and earn in full, at the end than at the beginning, with 95 % intervals."""
         whole = [point for point in self.points if point.split == "heldout" and point.valid]
-        if len(whole) < 2:
-            return {}
-        before, after = whole[0], whole[-1]
-        gained, interval = difference((before.full, before.valid), (after.full, after.valid))
-        return {"full": round(gained, 4), "interval": [round(one, 4) for one in interval]}
+        told = {}
+        for name, before, after in (("passed", whole[0].passed, whole[-1].passed),
+                                    ("full", whole[0].full, whole[-1].full)) if len(whole) > 1 else ():
+            gained, interval = difference((before, whole[0].valid), (after, whole[-1].valid))
+            told[name] = {"rate": round(gained, 4), "interval": [round(one, 4) for one in interval]}
+        return told
 
     def _enough(self) -> bool:
         """The attempts on held-out tasks said so."""
