@@ -264,7 +264,7 @@ class Learning:
                   f"ratio {stepped.ratio:.4f}, {self.rounds[-1]['seconds']:.0f} s")
 
     def _gained(self) -> dict[str, Any]:
-        """How many more held-out tasks pass, and earn in full, at the end than at the beginning, with 95 % intervals."""
+        """How many more held-out tasks pass, and earn in full, at the end than at the beginning; 95 % intervals."""
         whole = [point for point in self.points if point.split == "heldout" and point.valid]
         told = {}
         for name, before, after in (("passed", whole[0].passed, whole[-1].passed),
