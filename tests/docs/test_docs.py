@@ -39,8 +39,9 @@ def fenced(page: Path) -> set[int]:
 
 @ids
 def test_every_command_in_the_documents_exists(page: Path) -> None:
-    """A ``woodshed …`` line in a code block names a command that the command line has."""
+    """A ``woodshed …`` line in a code block, or between backticks, names a command that the command line has."""
     blocks = re.findall(r"```(?:\w*)\n(.*?)```", page.read_text(), re.DOTALL)
+    blocks += re.findall(r"`(woodshed [^`\n]+)`", page.read_text())
     for words in (match.group(1).split() for block in blocks for match in COMMAND.finditer(block)):
         current: Any = typer.main.get_command(app)
         for word in words:
@@ -55,6 +56,12 @@ def test_every_link_to_a_file_leads_somewhere(page: Path) -> None:
     """A relative link in a document names a file of the repository."""
     for target in re.findall(r"\]\(([^)#:]+?)(?:#[^)]*)?\)", page.read_text()):
         assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_every_page_is_reached_from_the_readme() -> None:
+    """Whoever begins there finds each page of ``docs/`` by one link."""
+    linked = set(re.findall(r"\]\(docs/([^)#:]+)(?:#[^)]*)?\)", (ROOT / "README.md").read_text()))
+    assert sorted({page.name for page in (ROOT / "docs").glob("*.md")} - linked) == []
 
 
 @ids
@@ -99,6 +106,14 @@ def test_every_command_speaks_json_and_says_what_it_does() -> None:
         assert all(told), words
         assert not [text for text in (*told, command.help) if re.search(r"(?<!\\)\[[a-z]", text)], \
             f"{words}: what stands in such brackets is markup, and not shown"
+
+
+def test_every_command_is_named_in_the_documents() -> None:
+    """Each command that can be given stands somewhere in README or ``docs/``, with all its words."""
+    told = "\n".join(page.read_text() for page in PAGES)
+    missing = [words for words, _ in commands(typer.main.get_command(app))
+               if not re.search(rf"woodshed {re.escape(words)}\b(?!-)", told)]
+    assert missing == []
 
 
 def test_every_setting_is_documented() -> None:
