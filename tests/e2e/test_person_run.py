@@ -16,8 +16,11 @@ import pytest
 
 from kit import EXAMPLES, agent_row, run_json
 from woodshed import settings
+from woodshed.cli.run import print_summary
 from woodshed.gateway.local import known
 from woodshed.model import Event, EventKind
+from woodshed.model.prices import ModelPrice, PriceBook
+from woodshed.services import report
 from woodshed.services.home import opened
 
 SECRET = "the greeting must be in capitals"
@@ -82,8 +85,10 @@ def events_of(home: Path, run: str) -> list[Event]:
         return state.store.events(f"{run}.1")
 
 
-def test_a_person_speaks_in_a_run_and_costs_the_agent_nothing(new_home: Callable[[], Path], tmp_path: Path) -> None:
-    """They are asked when the agent is done, their words reach it, and its tokens are those of its own calls alone."""
+def test_a_person_speaks_in_a_run_and_costs_the_agent_nothing(
+    new_home: Callable[[], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They are asked when the agent is done, their words reach it, and each one's tokens are told apart."""
     home, task = new_home(), a_task(tmp_path / "spoken", f'goal = "{SECRET}"')
     with endpoint() as (url, asked):
         summary = run_json(task, "--agent", "loop", "--model", f"agent@{url}", "--dialect", "text", "--person",
@@ -97,6 +102,16 @@ def test_a_person_speaks_in_a_run_and_costs_the_agent_nothing(new_home: Callable
     assert sum(event.kind is EventKind.PERSON_RESULT for event in events) == len(asked) - len(of_agent) == 2
     assert "Is it in the right folder?" in json.dumps(of_agent[-1])
     assert SECRET not in json.dumps(of_agent)
+    prices = PriceBook(model={"person": ModelPrice(prompt_micros_per_million=10_000_000),
+                              "agent": ModelPrice(completion_micros_per_million=10**9)})
+    with opened(home) as state:
+        told = report.summary(state, state.store.run(summary["run"]), prices=prices)
+    assert {**told["person"], "seconds": 0} == {
+        "model": "person", "calls": 2, "prompt_tokens": 80, "completion_tokens": 18, "seconds": 0, "micros": 800,
+        "currency": "USD"}
+    assert {**summary["person"], "micros": 800, "currency": "USD"} == told["person"]
+    print_summary(told, None)
+    assert "person (person): 2 calls, 98 tokens, 0.0008 USD; no agent's" in " ".join(capsys.readouterr().out.split())
     tests = (task / "tests" / "test.sh").read_text()
     assert tests not in json.dumps(asked)
 

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from woodshed.cli.driving import driven
-from woodshed.cli.measures import Prices, bar, share
-from woodshed.cli.options import Engine, KeyVariable, MaxTokens, Temperature
+from woodshed.cli.measures import bar, share
+from woodshed.cli.options import Engine, KeyVariable, MaxTokens, Prices, Temperature
 from woodshed.cli.output import Json, emit_json, note, number, out, percent, plain, table
 from woodshed.errors import UsageError
 from woodshed.model import AgentLimits, Sampling

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from woodshed.cli.options import Prices
 from woodshed.cli.output import Json, emit_json, err, note, number, out, plain, table
 from woodshed.model import Attempt, Run
 from woodshed.model.prices import PriceBook
 from woodshed.services import naming, planning, process
 from woodshed.services import report as report_service
 from woodshed.services.home import Home, opened
-
-Prices = Annotated[Path | None, typer.Option("--price-book", metavar="FILE", help="TOML file of prices, for costs.")]
 
 _HEADS = {
     "command_reliability": "commands", "user_satisfaction": "satisfaction", "controllability": "control",
@@ -72,7 +70,7 @@ def report(
     prices = planning.load_prices(price_book) if price_book else None
     with opened() as home:
         found = naming.run(home, run)
-        summary = report_service.summary(home, found)
+        summary = report_service.summary(home, found, prices=prices)
         told = measured(home, found, prices)
     if json:
         emit_json({**summary, "measures": told})

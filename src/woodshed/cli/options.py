@@ -56,6 +56,7 @@ Tools = Annotated[str, typer.Option(
     metavar="NAMES", help="Tools of loop, by commas: default, session, jobs, plan, delegate, or single ones.")]
 Lasts = Annotated[Durability, typer.Option(
     "--durability", help="fine: an attempt that is cut off goes on at its turn; docs/durability.md.")]
+Prices = Annotated[Path | None, typer.Option("--price-book", metavar="FILE", help="TOML file of prices, for costs.")]
 Checkpoint = Annotated[str | None, typer.Option(
     metavar="RULE", help="With --durability fine: how often files are kept (turns=10,minutes=5).")]
 

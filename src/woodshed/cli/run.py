@@ -146,6 +146,8 @@ def print_summary(summary: dict[str, Any], folder: Path | None) -> None:
               + (f" ({plain(summary['reason'])})" if summary["reason"] else ""))
     if summary["used"]["all"]["sandboxes"]:
         out.print(f"sandboxes: {_used(summary['used']['all'])}; the verifier's: {_used(summary['used']['verifier'])}")
+    if (person := summary.get("person")) is not None:
+        out.print(_spoken(person))
     if (captured := summary.get("capture")) is not None:
         calls = ", ".join(f"{count} {level}" for level, count in captured["calls"].items()) or "none"
         lost = f"; {captured['flawed_calls']} of them, in {captured['flawed_attempts']} attempts, cannot be trained on"
@@ -155,6 +157,13 @@ def print_summary(summary: dict[str, Any], folder: Path | None) -> None:
     if folder is not None:
         out.print(f"results: {folder}")
     out.print(f"look closer: woodshed show {summary['run']} · woodshed trace {summary['run']}.1")
+
+
+def _spoken(person: dict[str, Any]) -> str:
+    """What the model took that plays persons, in a few words."""
+    cost = f", {person['micros'] / 1e6:.4f} {person['currency']}" if person["micros"] is not None else ""
+    return (f"person ({plain(person['model'])}): {person['calls']} calls, "
+            f"{person['prompt_tokens'] + person['completion_tokens']} tokens{cost}; no agent's figures count them")
 
 
 def _used(used: dict[str, Any]) -> str:

@@ -7,24 +7,27 @@ from typing import Annotated, Any
 import typer
 from rich.syntax import Syntax
 
+from woodshed.cli.options import Prices
 from woodshed.cli.output import Json, emit_json, number, out, plain, table, visible
 from woodshed.cli.run import print_summary
-from woodshed.services import naming, projects, report, sending
+from woodshed.services import naming, planning, projects, report, sending
 from woodshed.services.home import opened
 
 
 def show(
     run: Annotated[str | None, typer.Argument(help="A run's id, or 'last'. Without it: all runs.")] = None,
     project: Annotated[str | None, typer.Option(metavar="NAME", help="Only runs of this project.")] = None,
+    price_book: Prices = None,
     json: Json = False,
 ) -> None:
     """A run's closing table and each of its attempts; or the list of runs."""
+    prices = planning.load_prices(price_book) if price_book else None
     with opened() as home:
         if run is None:
             _list(report.listing(home, None if project is None else projects.existing(home, project)), json)
             return
         found = naming.run(home, run, project)
-        summary = report.summary(home, found)
+        summary = report.summary(home, found, prices=prices)
         rows = report.attempts(home, found)
         stands = sending.status_of(home, found)
     if json:

@@ -49,6 +49,12 @@ def bill(
     return lines
 
 
+def asked(book: PriceBook, model: str, used: Tokens, seconds: float) -> int | None:
+    """Micro-units of a model's answers alone, which took ``seconds``; None where the book has no price of it."""
+    price = book.of(model)
+    return None if price is None else total(_model(model, price, used, seconds))
+
+
 def total(lines: list[Line]) -> int:
     """Micro-units of all lines."""
     return sum(line.micros for line in lines)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from woodshed.errors import StoreFault, UsageError, VerifierFault
-from woodshed.measure.costs import Tokens, bill, total
+from woodshed.measure.costs import Tokens, asked
 from woodshed.measure.process import AgentCard, Counted, Edited, Facts, by_agent, card, cell
 from woodshed.measure.process.card import JUDGED
 from woodshed.model import Attempt, AttemptState, ChangeKind, Event, Outcome, Run, Task, Valid, printable
@@ -188,12 +188,10 @@ def _failed_before(source: Source, task: str, verdict: Valid, unknown: dict[str,
 
 
 def _micros(outcome: Outcome, prices: PriceBook | None, model: str | None) -> int | None:
-    if prices is None or model is None or prices.of(model) is None:
+    if prices is None or model is None:
         return None
     used = Tokens(outcome.usage.prompt_tokens, outcome.usage.completion_tokens)
-    acted = outcome.stages_s.get("act", 0.0)
-    priced = prices.model_copy(update={"worker": None, "storage": None})
-    return total(bill(priced, makespan_s=acted, workers=0, tokens={model: used}, kept_gb=0.0))
+    return asked(prices, model, used, outcome.stages_s.get("act", 0.0))
 
 
 def _spent(

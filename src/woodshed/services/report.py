@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from woodshed.errors import StoreFault, UsageError
 from woodshed.measure import figures as measure
+from woodshed.measure.costs import Tokens, asked
 from woodshed.measure.trajectory import from_events
 from woodshed.measure.usage import used
 from woodshed.model import Attempt, AttemptState, ChangeSet, Durability, Event, EventKind, Invalid, Run, Task, Valid
 from woodshed.model.changes import Change
 from woodshed.model.diff import described
+from woodshed.model.prices import PriceBook
 from woodshed.services import naming, selection
 from woodshed.services.history import history
 from woodshed.services.home import Home
@@ -24,12 +27,14 @@ from woodshed.tasks.load import find_tasks
 _LARGEST_DIFF = 1_000_000  # bytes of a file that is compared; a larger one is told by its size
 
 
-def summary(home: Home, run: Run, *, elapsed_s: float | None = None) -> dict[str, Any]:
+def summary(
+    home: Home, run: Run, *, elapsed_s: float | None = None, prices: PriceBook | None = None
+) -> dict[str, Any]:
     """In figures: ``{"run", "project", "state", "reason", "elapsed_s", "used": {…}, "agents": […], "groups": […]}``.
 
     ``used`` is what sandboxes took by ``agent``, ``verifier`` and ``all``. ``agents`` has one row an agent, ``groups``
     one an agent and task group; both rows have the same keys. Rates are None where undefined: no valid attempts give no
-    pass rate.
+    pass rate. Of a run whose persons a model plays, ``person`` is what that took, by ``prices``; no row counts it.
     """
     attempts = home.store.attempts(run.id)
     models = {agent.name: agent.model.name if agent.model else None for agent in run.spec.agents}
@@ -40,11 +45,23 @@ def summary(home: Home, run: Run, *, elapsed_s: float | None = None) -> dict[str
         "reason": run.reason,
         "elapsed_s": round(elapsed_s if elapsed_s is not None else _span_s(attempts), 3),
         **_captured(home, run),
+        **_person(home, run, prices),
         **selection.told(selection.selected(home, run, attempts)),
         "used": {whose: part.to_json() for whose, part in used(a.outcome for a in attempts if a.outcome).items()},
         "agents": [{"model": models[row.agent], **row.to_json()} for row in measure.by_agent(attempts)],
         "groups": [{"model": models[row.agent], **row.to_json()} for row in measure.summary(attempts, run.spec.groups)],
     }
+
+
+def _person(home: Home, run: Run, prices: PriceBook | None) -> dict[str, Any]:
+    """Of a run whose persons a model plays: ``person``, its calls and tokens; ``micros`` where it has a price."""
+    if run.spec.person is None:
+        return {}
+    name, spent = run.spec.person.name, home.store.persons.spent(run.id)
+    tokens = Tokens(spent.prompt_tokens, spent.completion_tokens)
+    micros = None if prices is None else asked(prices, name, tokens, spent.seconds)
+    return {"person": {"model": name, **asdict(spent), "micros": micros,
+                       "currency": None if prices is None else prices.currency}}
 
 
 def _captured(home: Home, run: Run) -> dict[str, Any]:

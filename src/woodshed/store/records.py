@@ -19,12 +19,13 @@ from woodshed.errors import Cancelled, UsageError
 from woodshed.model import Attempt, AttemptState, Event, Outcome, Record, Run, RunState, Verdict
 from woodshed.model.event import now
 from woodshed.model.grade import Regrade, Regraded
-from woodshed.store import groups, messages, references, rows
+from woodshed.store import appending, groups, references, rows
 from woodshed.store.captures import Captures
 from woodshed.store.groups import Groups
 from woodshed.store.limits import Limits
 from woodshed.store.messages import Messages
 from woodshed.store.opening import READS, faults, open_engine
+from woodshed.store.persons import Persons
 from woodshed.store.queue import Queue, Submission
 from woodshed.store.ratings import Ratings
 from woodshed.store.rollouts import Request, Rollouts
@@ -109,6 +110,11 @@ class Store:
     def captures(self) -> Captures:
         """What was told of tokens, counted."""
         return Captures(self._read)
+
+    @property
+    def persons(self) -> Persons:
+        """What the models took that play persons."""
+        return Persons(self._read)
 
     @property
     def ratings(self) -> Ratings:
@@ -298,7 +304,7 @@ class Store:
         text, at = dump(outcome), stamp(now())
         with self._write("recording a result") as connection:
             held = worker is not None and self.queue.holds(connection, attempt_id, worker, to_change=True)
-            _append(connection, facts)
+            appending.append(connection, facts)
             counted = connection.execute(
                 _FINISH, {"this": attempt_id, "fence": execution, "result": text, "now": at}
             ).rowcount == 1
@@ -315,7 +321,7 @@ class Store:
     ) -> None:
         """Close an execution whose outcome is not to count, and leave the attempt pending: it will be tried again."""
         with self._write("setting a result aside") as connection:
-            _append(connection, facts)
+            appending.append(connection, facts)
             connection.execute(
                 sa.update(attempts)
                 .where(attempts.c.id == attempt_id, attempts.c.executions == execution)
@@ -334,9 +340,9 @@ class Store:
         """
         if facts or newest is not None:
             with self._write("appending events") as connection:
-                if newest is not None and connection.execute(_NEWEST, {"this": newest[0]}).scalar() != newest[1]:
+                if newest is not None and appending.newest(connection, newest[:1]).get(newest[0]) != newest[1]:
                     raise Cancelled(f"a newer execution of {newest[0]} has begun")
-                _append(connection, facts)
+                appending.append(connection, facts)
 
     def append_all(self, parts: Sequence[tuple[tuple[str, int], Sequence[Mapping[str, Any]]]]) -> list[bool]:
         """Add rows of several (attempt, execution) in one transaction: of those that are their attempt's newest.
@@ -344,10 +350,10 @@ class Store:
         Which ones were; of others nothing is added. Raises StoreFault; then nothing at all is.
         """
         with self._write("appending events") as connection:
-            newest = {row[0]: row[1] for row in connection.execute(
-                _NEWEST_OF, {"these": [attempt for (attempt, _), _ in parts]})}
+            newest = appending.newest(connection, [attempt for (attempt, _), _ in parts])
             counts = [newest.get(attempt) == execution for (attempt, execution), _ in parts]
-            _append(connection, [fact for (_, facts), one in zip(parts, counts, strict=True) if one for fact in facts])
+            appending.append(connection, [
+                fact for (_, facts), one in zip(parts, counts, strict=True) if one for fact in facts])
         return counts
 
     def events(self, attempt_id: str, execution: int | None = None) -> list[Event]:
@@ -429,17 +435,6 @@ _FINISH = (
         finished_at=sa.bindparam("now", type_=sa.String),
     )
 )
-_NEWEST = (
-    sa.select(attempts.c.executions)
-    .where(attempts.c.id == sa.bindparam("this", type_=sa.String))
-    .with_for_update(read=True)  # a newer one begins before this, or after what is written with it
-)
-_NEWEST_OF = (
-    sa.select(attempts.c.id, attempts.c.executions)
-    .where(attempts.c.id.in_(sa.bindparam("these", type_=sa.String, expanding=True)))
-    .order_by(attempts.c.id)  # locks in one order
-    .with_for_update(read=True)
-)
 _OPEN = sa.insert(executions)
 _CLOSE = (
     sa.update(executions)
@@ -452,11 +447,6 @@ _CLOSE = (
         finished_at=sa.bindparam("now", type_=sa.String),
     )
 )
-_APPEND = sa.insert(events).values(
-    project=sa.select(attempts.c.project)
-    .where(attempts.c.id == sa.bindparam("this", type_=sa.String))
-    .scalar_subquery()
-)
 
 
 def _create(connection: sa.Connection, run: Run, planned: Sequence[Attempt]) -> None:
@@ -464,13 +454,6 @@ def _create(connection: sa.Connection, run: Run, planned: Sequence[Attempt]) -> 
     if planned:
         connection.execute(sa.insert(attempts), [rows.attempt_row(n, a) for n, a in enumerate(planned, 1)])
         groups.planned(connection, planned)
-
-
-def _append(connection: sa.Connection, facts: Sequence[Event | Mapping[str, Any]]) -> None:
-    if facts:
-        told = [rows.event_row(fact) if isinstance(fact, Event) else fact for fact in facts]
-        connection.execute(_APPEND, [{**row, "this": row["attempt"]} for row in told])
-        messages.heard(connection, told)
 
 
 def _close(
