@@ -25,11 +25,11 @@ def read(kind: type[R]) -> Callable[[Request], Coroutine[Any, Any, R]]:
 
     async def body(request: Request) -> R:
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-            raise Refused(415, "say Content-Type: application/json")
+            raise Refused(415, "its body is not said to be JSON")
         try:
             return kind.model_validate_json(await request.body(), strict=True)
         except ValidationError as error:
-            raise unfit(error) from None
+            raise unfit(error, kind) from None
 
     return body
 

@@ -62,7 +62,7 @@ class Guard:
     async def _admit(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
         headers: dict[bytes, bytes] = dict(scope["headers"])
         if scope["path"] not in OPEN and not self._known(headers):
-            raise Refused(401, "say it as: Authorization: Bearer KEY")
+            raise Refused(401, "this is for those who have the service's key")
         if scope["method"] in ("GET", "HEAD", "DELETE"):
             await self._app(scope, _without_body(receive), answer)
             return
@@ -97,7 +97,7 @@ class _Answer:
             await self._send(message)
 
     async def problem(self, refused: Refused) -> None:
-        content = problems.body(refused.status, refused.detail)
+        content = problems.body(refused.status, refused.detail, field=refused.field, remedy=refused.remedy)
         headers = [(b"content-type", problems.MEDIA.encode()), (b"content-length", str(len(content)).encode()),
                    (b"connection", b"close")]
         if refused.status == 401:

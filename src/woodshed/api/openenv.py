@@ -15,6 +15,7 @@ from fastapi import APIRouter, WebSocket, WebSocketDisconnect
 from pydantic import Field, ValidationError
 
 from woodshed import __version__
+from woodshed.api.wording import wording
 from woodshed.errors import Conflict, UsageError, WoodshedError
 from woodshed.model import Record
 from woodshed.model.acted import Act, Begin, Begun, Ended, Seen, StepTold, ToolTold
@@ -230,9 +231,8 @@ def _read_as(kind: type[R], data: Any) -> R:
     try:
         return kind.model_validate_json(json.dumps(data), strict=True)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        place = ".".join(str(one) for one in first["loc"])
-        raise Failed("VALIDATION_ERROR", f"{place}: {first['msg']}" if place else first["msg"]) from None
+        wrong = wording(error.errors(include_url=False, include_input=False), kind)
+        raise Failed("VALIDATION_ERROR", f"{wrong.field}: {wrong.detail}. {wrong.remedy}") from None
 
 
 def _told(seen: Observation) -> dict[str, Any]:

@@ -3,49 +3,64 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
 
+from woodshed.api.wording import Wrong, wording
 from woodshed.errors import Conflict, Missing, StoreFault, UsageError, WoodshedError
+from woodshed.model.record import Record
 
 MEDIA = "application/problem+json"
 TITLES = {400: "cannot be read", 401: "the key is missing or wrong", 404: "not found", 405: "method not allowed",
           408: "the request took too long", 409: "conflict", 413: "the request is too large",
           415: "the request is no JSON", 422: "cannot be done as asked", 500: "a fault of ours",
           503: "cannot be done now"}
+FIELDS = {400: "body", 401: "Authorization", 404: "path", 405: "method", 408: "body", 413: "body", 415: "Content-Type",
+          500: "service", 503: "service"}
+"""What is wrong where nothing more is known of it; else the request."""
+REMEDIES = {
+    400: "Send it whole, as HTTP/1.1.",
+    401: "Say it as: Authorization: Bearer KEY. It is what the service's WOODSHED_SERVE_KEY holds, or else serve.key "
+         "of its home.",
+    404: "GET /openapi.json lists what there is.", 405: "GET /openapi.json lists what there is.",
+    408: "Send it sooner, or in smaller pieces.", 413: "Ask for less at a time.",
+    415: "Say Content-Type: application/json.", 500: "Ask the service's operator: its own log says more.",
+    503: "Ask again in a moment; what was done is kept.",
+}
+DOCS = "docs/rollouts.md tells what may be asked."
 AGAIN_S = "1"
 """So soon whoever met a fault of the store may ask again."""
 
 
 class Problem(BaseModel):
-    """Why a request was not done. ``field`` names what is wrong in it, ``remedy`` what mends it."""
+    """Why a request was not done. ``field`` names what is wrong in it (``request``: all), ``remedy`` what mends it."""
 
     type: str = "about:blank"
     title: str
     status: int
     detail: str
-    field: str | None = None
-    remedy: str | None = None
+    field: str
+    remedy: str
 
 
 class Refused(Exception):
     """A request that is answered with this status, before any service hears of it."""
 
-    def __init__(self, status: int, detail: str, *, field: str | None = None) -> None:
-        self.status, self.detail, self.field = status, detail, field
+    def __init__(
+        self, status: int, detail: str, *, field: str | None = None, remedy: str | None = None
+    ) -> None:
+        self.status, self.detail, self.field, self.remedy = status, detail, field, remedy
         super().__init__(detail)
 
 
 def body(status: int, detail: str, *, field: str | None = None, remedy: str | None = None) -> bytes:
     """The problem as JSON in UTF-8."""
-    told: dict[str, Any] = {"type": "about:blank", "title": TITLES.get(status, "not done"), "status": status,
-                            "detail": detail, "field": field, "remedy": remedy}
-    return json.dumps({key: value for key, value in told.items() if value is not None}).encode()
+    told = Problem(title=TITLES.get(status, "not done"), status=status, detail=detail,
+                   field=field or FIELDS.get(status, "request"), remedy=remedy or REMEDIES.get(status, DOCS))
+    return json.dumps(told.model_dump()).encode()
 
 
 def answer(status: int, detail: str, *, field: str | None = None, remedy: str | None = None) -> Response:
@@ -61,19 +76,18 @@ def of(error: WoodshedError) -> Response:
         where = None if error.file is None else f"{error.file}: "
         return answer(status, f"{where or ''}{error.message}", field=error.field, remedy=error.remedy)
     if isinstance(error, StoreFault):
-        return answer(503, "the store cannot be written or read now", remedy="Ask again; what was done is kept.")
-    return answer(422, str(error))
+        return answer(503, "the store cannot be written or read now", field="store",
+                      remedy="Ask again; what was done is kept.")
+    return answer(503 if error.retryable else 500, str(error))
 
 
-def unfit(error: ValidationError) -> Refused:
-    """The first thing that is wrong with a body, and how much more is; nothing of what was sent stands in it."""
-    return _first(error.errors(include_url=False, include_context=False, include_input=False))
+def unfit(error: ValidationError, kind: type[Record]) -> Refused:
+    """The first thing that is wrong with a body that was to be a ``kind``, and how much more is."""
+    return _refused(wording(error.errors(include_url=False, include_input=False), kind))
 
 
-def _first(errors: Sequence[Any]) -> Refused:
-    first, more = errors[0], f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
-    where = ".".join(str(part) for part in first["loc"] if part not in ("query", "path", "body"))[:200]
-    return Refused(422, f"{str(first['msg'])[:300]}{more}", field=where or None)
+def _refused(wrong: Wrong) -> Refused:
+    return Refused(422, wrong.detail, field=wrong.field, remedy=wrong.remedy)
 
 
 def handled(app: FastAPI) -> None:
@@ -85,12 +99,11 @@ def handled(app: FastAPI) -> None:
 
     @app.exception_handler(Refused)
     async def refused(_request: Request, error: Refused) -> Response:
-        return answer(error.status, error.detail, field=error.field)
+        return answer(error.status, error.detail, field=error.field, remedy=error.remedy)
 
     @app.exception_handler(RequestValidationError)
     async def invalid(_request: Request, error: RequestValidationError) -> Response:
-        found = _first(error.errors())
-        return answer(422, found.detail, field=found.field)
+        return await refused(_request, _refused(wording(error.errors())))
 
     @app.exception_handler(HTTPException)
     async def http(_request: Request, error: HTTPException) -> Response:

@@ -6,18 +6,19 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator, AsyncIterator
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from woodshed.api.bodies import AnnouncedBody, AskedBody, gives, plain, takes
-from woodshed.model.delivery import Announced, Asked, Made, PolicyTold, Requested, RequestWhole
+from woodshed.model.delivery import Announced, Asked, Made, PolicyTold, Requested, RequestTold, RequestWhole
 from woodshed.services import following
 from woodshed.services import rollouts as service
 from woodshed.services.home import Home
 from woodshed.services.offer import Offer
 
+T = TypeVar("T", bound=RequestTold)
 ALIVE_S = 10.0
 """So often a stream that has nothing to tell says that it lives."""
 
@@ -25,6 +26,13 @@ ALIVE_S = 10.0
 def routes(home: Home, offer: Offer, ending: asyncio.Event) -> APIRouter:
     """The routes over one home, until it is ``ending``."""
     router = APIRouter(prefix="/v1", tags=["rollouts"])
+
+    def public(told: T) -> T:
+        """Its reason names no place of this machine."""
+        return told.model_copy(update={"reason": told.reason and offer.public(told.reason)})
+
+    def shown(told: RequestWhole) -> Response:
+        return plain(public(told))
 
     @router.post("/rollouts", status_code=201, openapi_extra=takes(Asked),
                  responses=gives(Made, also=(404, 409), status=201) | {200: {"model": Made}})
@@ -38,22 +46,23 @@ def routes(home: Home, offer: Offer, ending: asyncio.Event) -> APIRouter:
         most: Annotated[int, Query(ge=1, le=200)] = service.PAGE, before: str | None = None
     ) -> Response:
         """The newest requests."""
-        return plain(await asyncio.to_thread(service.listing, home, most, before, project=offer.project))
+        found = await asyncio.to_thread(service.listing, home, most, before, project=offer.project)
+        return plain(found.model_copy(update={"requests": tuple(public(one) for one in found.requests)}))
 
     @router.get("/rollouts/{id}", responses=gives(RequestWhole, also=(404,)))
     async def told(id: str) -> Response:  # noqa: A002 (the parameter's name is the contract's)
         """A request as it stands, with each attempt: state, reward or null, valid, cause, stage."""
-        return plain(await asyncio.to_thread(service.told, home, id, project=offer.project))
+        return shown(await asyncio.to_thread(service.told, home, id, project=offer.project))
 
     @router.post("/rollouts/{id}/cancel", responses=gives(RequestWhole, also=(404,)))
     async def cancel(id: str) -> Response:  # noqa: A002
         """Stop what runs and begin nothing more. Groups that are complete are still handed out. Idempotent."""
-        return plain(await asyncio.to_thread(service.cancel, home, id, project=offer.project))
+        return shown(await asyncio.to_thread(service.cancel, home, id, project=offer.project))
 
     @router.post("/rollouts/{id}/open", responses=gives(RequestWhole, also=(404, 409)))
     async def reopen(id: str) -> Response:  # noqa: A002
         """Go on with a request that paused itself; its reason says why it did."""
-        return plain(await asyncio.to_thread(service.reopen, home, id, project=offer.project))
+        return shown(await asyncio.to_thread(service.reopen, home, id, project=offer.project))
 
     @router.get("/rollouts/{id}/events", response_class=StreamingResponse, responses=gives(RequestWhole, also=(404,)))
     async def follow(request: Request, id: str, records: bool = False) -> Response:  # noqa: A002

@@ -36,7 +36,7 @@ def _explain(cls: type[BaseModel], error: ValidationError, file: object | None) 
     field = ".".join(str(part) for part in first["loc"]) or cls.__name__
     more = f" (and {count - 1} more)" if count > 1 else ""
     if first["type"] == "extra_forbidden":
-        known = sorted(_siblings(cls, first["loc"][:-1]))
+        known = sorted(siblings(cls, first["loc"][:-1]))
         near = get_close_matches(str(first["loc"][-1]), known, n=1)
         remedy = f"Did you mean '{near[0]}'?" if near else f"Remove it; known here: {', '.join(known) or 'nothing'}."
         return UsageError(f"unknown key{more}", file=file, field=field, remedy=remedy)
@@ -52,7 +52,7 @@ def _short(value: Any) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def _siblings(cls: type[BaseModel], path: tuple[int | str, ...]) -> set[str]:
+def siblings(cls: type[BaseModel], path: tuple[int | str, ...]) -> set[str]:
     """The keys a table at ``path`` may have; empty where the path leaves the models we know."""
     current: Any = cls
     for part in path:

@@ -219,13 +219,14 @@ class ActedAttempts:
 
     def _task(self, begin: Begin) -> Task:
         tools = chosen(begin.tools)
-        folders = self._offer.folders([begin.task])
+        folders = self._offer.folders([begin.task], field="task")
         if len(folders) != 1:
             raise UsageError(f"{begin.task!r} is {len(folders)} tasks", field="task", remedy="Name one of them.")
         try:
             [task] = find_tasks(folders)
         except UsageError as error:
-            raise UsageError(self._offer.public(error.message), field="task") from None
+            raise UsageError(self._offer.public(error.message), field="task",
+                             remedy="Name another one, or have the service's operator mend it.") from None
         if task.feedback or task.person:
             raise UsageError(f"{begin.task!r} has somebody who speaks to the agent", field="task",
                              remedy="Ask for rollouts of it: nobody outside would hear them.")

@@ -52,27 +52,30 @@ class Offer:
 
     # -- tasks ---------------------------------------------------------------------------------------------------------
 
-    def folders(self, names: Sequence[str]) -> list[Path]:
-        """The task folders that these names mean, each once. Raises Missing, or UsageError for what is no name."""
-        found = dict.fromkeys(folder for name in names for folder in self._folders(name))
+    def folders(self, names: Sequence[str], *, field: str = "tasks") -> list[Path]:
+        """The task folders that these names mean, each once. Raises Missing, or UsageError for what is no name.
+
+        ``field`` is where the names stand.
+        """
+        found = dict.fromkeys(folder for name in names for folder in self._folders(name, field))
         return list(found)
 
-    def _folders(self, name: str) -> list[Path]:
+    def _folders(self, name: str, field: str) -> list[Path]:
         parts = PurePosixPath(name).parts
         if not parts or name.startswith("/") or ".." in parts or "\\" in name or "\0" in name:
-            raise UsageError(f"{name!r} is no name of a task", field="tasks",
+            raise UsageError(f"{name!r} is no name of a task", field=field,
                              remedy="Name it by its path below the folders that are served.")
         within = [(root, place) for root in self.roots if (place := _below(root, parts)) is not None]
         if not within:
-            raise Missing(f"no task {name!r}", field="tasks", remedy="Name one below the folders that are served.")
+            raise Missing(f"no task {name!r}", field=field, remedy="Name one below the folders that are served.")
         if len(within) > 1:
-            raise UsageError(f"{name!r} stands in {len(within)} of the folders that are served", field="tasks",
+            raise UsageError(f"{name!r} stands in {len(within)} of the folders that are served", field=field,
                              remedy="Serve them apart, or give one another name.")
         root, place = within[0]
         try:
             return [folder for folder in task_folders(place) if folder.is_relative_to(root)]
         except UsageError:
-            raise Missing(f"no task {name!r}", field="tasks", remedy="Name a folder with task.toml, or one of such."
+            raise Missing(f"no task {name!r}", field=field, remedy="Name a folder with task.toml, or one of such."
                           ) from None
 
     def public(self, text: str) -> str:

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from woodshed.errors import Unreadable, WoodshedError
+from woodshed.errors import Unreadable, UsageError, WoodshedError
 from woodshed.model import Durability, Run
 from woodshed.model.event import now
 from woodshed.services.ears import Ears
@@ -17,9 +17,13 @@ from woodshed.services.home import Home
 from woodshed.services.runs import unchanged
 from woodshed.services.runtime import Runtime
 from woodshed.store.queue import SubmissionState
+from woodshed.store.rollouts import Request
 
 IDLE_S = 10.0
 """So long a runtime is kept that no attempt uses: its sandboxes and models may be wanted again at once."""
+
+_OF_MODELS = frozenset({"--model", "--require-capture"})
+"""What a command line says of models, whose place in a request is its endpoint."""
 
 
 class Unopened(Exception):
@@ -83,6 +87,9 @@ class Runtimes:
             runtime = Runtime(self._home, run, tasks, slots=self._slots, parallel=self._parallel,
                               ears=self._ears)
             await runtime.__aenter__()
+        except UsageError as error:
+            request = await asyncio.to_thread(self._home.store.rollouts.request, run_id)
+            raise Unopened(str(error if request is None else _as_asked(error, request))) from error
         except WoodshedError as error:
             raise Unopened(str(error)) from error
         except Exception as error:
@@ -116,6 +123,14 @@ class Runtimes:
             [live] = await asyncio.gather(opening, return_exceptions=True)
             if isinstance(live, Live):
                 await live.runtime.__aexit__(None, None, None)
+
+
+def _as_asked(error: UsageError, request: Request) -> UsageError:
+    """What is wrong with the model of a request, in the words of whoever asks a service: no command line was theirs."""
+    if error.field not in _OF_MODELS:
+        return error
+    remedy = f"{error.remedy or ''} Then open the request again: POST /v1/rollouts/{request.run}/open".strip()
+    return UsageError(error.message, field=f"endpoint {request.endpoint}", remedy=remedy)
 
 
 def _idle(live: Live) -> bool:

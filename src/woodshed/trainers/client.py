@@ -12,6 +12,8 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlencode
 from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_opener
 
+from pydantic import ValidationError
+
 from woodshed.errors import Conflict, EnvironmentFault, Missing, UsageError
 from woodshed.model import Record
 from woodshed.model.acted import Act, Begin, Begun, Ended, Seen
@@ -21,6 +23,8 @@ R = TypeVar("R", bound=Record)
 OPEN_S, ACT_S = 540.0, 3600.0
 """Beyond the usual, a sandbox may take to open, and a call or a verification to end: their own limits come first."""
 
+KEY_REMEDY = "Give the one of the service: what its WOODSHED_SERVE_KEY holds, or else the file serve.key of its home."
+
 
 class _NoRedirects(HTTPRedirectHandler):
     def redirect_request(self, *_args: Any, **_more: Any) -> None:
@@ -28,12 +32,18 @@ class _NoRedirects(HTTPRedirectHandler):
 
 
 class Client:
-    """Talks to one service. Raises Missing (404), Conflict (409), UsageError (else 4xx), EnvironmentFault where it does
+    """Talks to one service. Raises Missing (404), Conflict (409), UsageError (else 4xx; for a key or an address that
 
-    not answer: but for ``patience_s`` it is asked again, where asking twice is the same as once.
+    cannot be one, at once), EnvironmentFault where it does not answer: but for ``patience_s`` it is asked again, where
+    asking twice is the same as once.
     """
 
     def __init__(self, url: str, key: str, *, timeout_s: float = 60.0, patience_s: float = 30.0) -> None:
+        if not url.startswith(("http://", "https://")):
+            raise UsageError(f"{url!r} is no address of a service", field="url", remedy="Say http://HOST:PORT.")
+        key = key.strip()  # of a file, it ends with a line
+        if not key or not all("!" <= sign <= "~" for sign in key):
+            raise UsageError("this is no key of a rollout service", field="key", remedy=KEY_REMEDY)
         self._url, self._key, self._timeout_s, self._patience_s = url.rstrip("/"), key, timeout_s, patience_s
         self._opener = build_opener(ProxyHandler({}), _NoRedirects())
 
@@ -112,12 +122,19 @@ class Client:
         until, pause_s = time.monotonic() + (self._patience_s if again else 0.0), 0.1
         while True:
             try:
-                return of.model_validate_json(self._sent(method, path, body, self._timeout_s + wait_s))
+                return self._read(of, self._sent(method, path, body, self._timeout_s + wait_s))
             except EnvironmentFault:
                 if time.monotonic() + pause_s > until:
                     raise
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, 2.0)
+
+    def _read(self, of: type[R], content: bytes) -> R:
+        try:
+            return of.model_validate_json(content)
+        except ValidationError:
+            raise UsageError(f"what answers at {self._url} is no rollout service, or one of another version",
+                             field="url", remedy="Check the address, and that both have the same version.") from None
 
     def _sent(self, method: str, path: str, body: Any, timeout_s: float) -> bytes:
         headers = {"Authorization": f"Bearer {self._key}", "Content-Type": "application/json"}
@@ -140,5 +157,7 @@ def _fault(status: int, content: bytes) -> UsageError | EnvironmentFault:
         detail, field, remedy = f"HTTP {status}", None, None
     if status >= 500 or status == 408:
         return EnvironmentFault(f"the rollout service: {detail}")
+    if status == 401:
+        return UsageError("the rollout service refuses this key", field="key", remedy=KEY_REMEDY)
     kind = Missing if status == 404 else Conflict if status == 409 else UsageError
     return kind(detail, field=field, remedy=remedy)

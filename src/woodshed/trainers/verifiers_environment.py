@@ -79,7 +79,7 @@ class WoodshedHarness(vf.Harness[WoodshedHarnessConfig]):
         tool_interception_url: str | None = None,
     ) -> Any:
         """One attempt, from its beginning to its verdict, which is in ``trace.info["woodshed"]``."""
-        player = Player(Client(self.config.service, os.environ[KEY_VARIABLE]))
+        player = Player(Client(self.config.service, os.environ.get(KEY_VARIABLE, "")))
         try:
             begun = await asyncio.to_thread(player.begin, data.woodshed)
             tools = [{"type": "function", "function": tool.to_json()} for tool in begun.tools]
