@@ -35,6 +35,8 @@ from woodshed.trainers.grpo_step import Clip, Stepped, samples, update
 from woodshed.trainers.secrets import Masker
 
 T = TypeVar("T")
+_THREAD = ThreadPoolExecutor(1, "policy")
+"""All of torch's work, of all seeds: each thread that ever did some keeps gigabytes in an arena of the C library."""
 FAMILY = "first-commands"
 TEMPLATES = {"train": ("write", "copy", "rename", "delete", "folder", "count", "replace", "append", "find"),
              "heldout": ("write", "copy", "rename", "delete", "folder", "count", "replace", "append", "find"),
@@ -77,8 +79,6 @@ class Learning:
     base: Path
     told: Callable[[str], None]
     state: dict[str, Any] = field(default_factory=dict)
-    _thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "policy"))
-    """All of torch's work: each thread that ever did some would keep gigabytes of its own in the C library's arenas."""
 
     async def run(self) -> dict[str, Any]:
         """The figures."""
@@ -95,7 +95,7 @@ class Learning:
 
     async def _worked(self, work: Callable[..., T], *given: Any, **how: Any) -> T:
         """What ``work`` gives, done in the one thread."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, partial(work, *given, **how))
+        return await asyncio.get_running_loop().run_in_executor(_THREAD, partial(work, *given, **how))
 
     @property
     def _rounds(self) -> list[dict[str, Any]]:
