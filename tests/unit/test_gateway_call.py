@@ -247,14 +247,17 @@ async def test_badly_written_tool_calls_are_the_models_affair() -> None:
     assert all(call.error for call in rest)
 
 
-async def test_what_a_server_cannot_read_is_the_models_affair() -> None:
+@pytest.mark.parametrize(("message", "content"), [
+    ('Failed to parse input at pos 12: <tool_call>\n{"oops', '<tool_call>\n{"oops'),
+    ("The model produced output that does not match the expected peg-native format", ""),
+], ids=["told", "untold"])
+async def test_what_a_server_cannot_read_is_the_models_affair(message: str, content: str) -> None:
     """llama.cpp fails with 500 when the model breaks its grammar: that is an answer, not a fault of the endpoint."""
-    said = {"error": {"code": 500, "message": "Failed to parse input at pos 12: <tool_call>{oops"}}
-    async with world(says((500, said))) as seen:
+    async with world(says((500, {"error": {"code": 500, "message": message, "type": "server_error"}}))) as seen:
         response = await seen.ask()
     assert len(seen.requests) == 1
     assert response.finish_reason == "unparsed"
-    assert "<tool_call>{oops" in response.content
+    assert response.content == content
 
 
 async def test_null_content_and_missing_usage_are_accepted() -> None:

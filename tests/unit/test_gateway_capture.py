@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from woodshed.errors import ModelRefused, StoreFault
 from woodshed.gateway.call import Patience
 from woodshed.gateway.client import Gateway
 from woodshed.harness.loop import Loop
-from woodshed.interfaces import Acting, ModelRequest
+from woodshed.interfaces import Acting, ModelRequest, ToolSpec
 from woodshed.measure.prefix import inherited
 from woodshed.measure.resume import joined
 from woodshed.model import (
@@ -242,16 +243,31 @@ async def test_a_version_of_the_weights_stands_in_each_record(tmp_path: Path) ->
 
 
 class LlamaShaped:
-    """Tells of the prompt its text alone; ``/tokenize`` fails as often as it is told to."""
+    """Tells of the prompt its text alone; ``/tokenize`` fails as often as it is told to, and so does its parser."""
 
-    def __init__(self, failing: int) -> None:
-        self.failing, self.tokenized, self.keys = failing, 0, set[str]()
+    def __init__(self, failing: int = 0, unread: int = 0) -> None:
+        self.failing, self.unread, self.tokenized, self.keys = failing, unread, 0, set[str]()
+
+    @asynccontextmanager
+    async def served(self) -> AsyncIterator[str]:
+        app = web.Application()
+        app.add_routes([web.get("/v1/models", self.models), web.post("/v1/chat/completions", self.complete),
+                        web.post("/tokenize", self.tokenize)])
+        runner = web.AppRunner(app, shutdown_timeout=0.1)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
+        await runner.cleanup()
 
     async def models(self, request: web.Request) -> web.Response:
         self.keys.add(request.headers["Authorization"])
         return web.json_response({"data": [{"owned_by": "llamacpp"}]})
 
     async def complete(self, request: web.Request) -> web.Response:
+        if self.unread and "tools" in await request.json():
+            self.unread -= 1
+            message = 'Failed to parse input at pos 12: <tool_call>\n{"name": oops'
+            return web.json_response({"error": {"code": 500, "message": message, "type": "server_error"}}, status=500)
         return web.json_response({
             "choices": [{"message": {"content": "ls"}, "logprobs": {"content": [{"id": 7, "logprob": -0.5}]}}],
             "__verbose": {"tokens": [7], "prompt": "<s>hello"}, "usage": {"prompt_tokens": 2, "completion_tokens": 1}})
@@ -272,24 +288,37 @@ async def test_the_prompts_ids_are_asked_for_until_they_come(
 ) -> None:
     """A failing tokenizer is asked again, with the key and from the server's root; the answer itself stands anyway."""
     monkeypatch.setenv("A_KEY", "sk-1")
-    server, log = LlamaShaped(failing), Log(tmp_path)
-    app = web.Application()
-    app.add_routes([web.get("/v1/models", server.models), web.post("/v1/chat/completions", server.complete),
-                    web.post("/tokenize", server.tokenize)])
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    gateway = Gateway(patience=Patience(first_s=0.001))
-    spec = ModelSpec(name="m", base_url=f"http://127.0.0.1:{runner.addresses[0][1]}/v1", capture="auto",
-                     key_variable="A_KEY")
-    try:
+    server, log, gateway = LlamaShaped(failing), Log(tmp_path), Gateway(patience=Patience(first_s=0.001))
+    async with server.served() as url:
+        spec = ModelSpec(name="m", base_url=url, capture="auto", key_variable="A_KEY")
         assert (await gateway.client(spec, log.emit).call(ASK)).content == "ls"
-    finally:
         await gateway.close()
-        await runner.cleanup()
     assert log.of(EventKind.MODEL_RESULT)[0]["capture_level"] == level
     assert server.keys == {"Bearer sk-1"}
     assert ("could not be asked for" in str(log.of(EventKind.NOTE))) is (level == "text")
+
+
+@pytest.mark.parametrize("unread", [0, 1])
+async def test_an_answer_that_the_server_cannot_read_is_loud(
+    tmp_path: Path, unread: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """llama.cpp fails upon what its model wrote: the loop hears the words, and the rollout is untrainable, with why."""
+    monkeypatch.setenv("A_KEY", "sk-1")
+    server, log, gateway = LlamaShaped(unread=unread), Log(tmp_path), Gateway()
+    ask = replace(ASK, tools=(ToolSpec("bash", "Run.", {"type": "object"}),))
+    async with server.served() as url:
+        client = gateway.client(ModelSpec(name="m", base_url=url, capture="auto", key_variable="A_KEY"), log.emit)
+        said = [(await client.call(ask)).content for _ in range(2)]
+        await gateway.close()
+    found = made(log.calls())
+    if not unread:
+        assert (said, found.trainable, log.of(EventKind.NOTE)) == (["ls", "ls"], True, [])
+        return
+    assert said == ['<tool_call>\n{"name": oops', "ls"]
+    assert [one["capture_level"] for one in log.of(EventKind.MODEL_RESULT)] == ["text", "tokens+logprobs"]
+    assert "m00001 cannot be trained on: the server could not parse" in log.of(EventKind.NOTE)[0]["text"]
+    assert (found.trainable, found.rows, found.reward) == (False, (), 1.0)
+    assert any("m00001" in reason and "could not parse" in reason for reason in found.untrainable)
 
 
 async def test_an_endpoint_in_the_other_shape_tells_no_ids() -> None:

@@ -50,6 +50,15 @@ async def test_prose_after_successful_work_is_the_end_in_text_and_auto(tmp_path:
         assert (done.stop, len(done.requests)) == (StopReason.FINISHED, 2)
 
 
+async def test_an_answer_that_the_server_could_not_read_is_no_end(tmp_path: Path) -> None:
+    """llama.cpp may lose what its model wrote: after work that succeeded, too, that is answered and not the end."""
+    lost = (500, json.dumps({"error": {
+        "message": "The model produced output that does not match the expected peg-native format"}}))
+    done = await act(Loop(), tmp_path, fenced("true"), lost, said("I created the file."))
+    assert (done.stop, len(done.requests)) == (StopReason.FINISHED, 3)
+    assert "could not be read" in done.requests[2]["messages"][-1]["content"]
+
+
 async def test_prose_after_failed_work_is_answered(tmp_path: Path) -> None:
     """After a command that failed, prose is not the end: the model is told what an action looks like."""
     done = await act(Loop(), tmp_path, fenced("false"), said("All good."), fenced("true"), said("Good."),

@@ -24,6 +24,7 @@ from woodshed.gateway.parsing import dumps
 from woodshed.gateway.pool import Endpoint, Pools, Stay
 from woodshed.interfaces import Interceptor, ModelRequest, ModelResponse
 from woodshed.model import ModelSpec
+from woodshed.model.exchange import UNPARSED
 from woodshed.model.rollout import WORST, CaptureLevel
 from woodshed.model.tokens import Tokens, flaws
 
@@ -176,7 +177,7 @@ async def _send(request: ModelRequest, spec: ModelSpec, road: Road, seed: int, e
     seconds = time.perf_counter() - started
     written = unparsed(status, content)
     data = wire.parsed(content) if written is None else {}
-    response = read(content, seconds, data) if written is None else ModelResponse(written, finish_reason="unparsed")
+    response = read(content, seconds, data) if written is None else ModelResponse(written, finish_reason=UNPARSED)
     response = replace(response, seconds=seconds, endpoint=endpoint.url if spec.others else None)
     if capturing is not None:
         return await _captured(response, capturing, data, _asking(at, road), sent, version)
@@ -210,6 +211,9 @@ async def _captured(
     version: str | None,
 ) -> ModelResponse:
     """The answer with what the server told of its tokens, and what is wrong with that."""
+    if response.finish_reason == UNPARSED:
+        return replace(response, tokens=Tokens(policy_version=version), sampling=wire.sampled(sent), flaws=(
+            "the server could not parse what the model wrote, and told none of it (raw completions tell all)",))
     wrong = list[str]()
     try:
         tokens = await capturing.read(answer, ask)

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from email.utils import parsedate_to_datetime
 
 from woodshed.errors import ContextExceeded, ModelFault, ModelRateLimited, ModelRefused, ModelUnreachable
+from woodshed.gateway.parsing import loads
 from woodshed.gateway.wire import excerpt
-from woodshed.model import ModelSpec
+from woodshed.model import ModelSpec, printable
 
 _FULL = re.compile(
     rb"context_length_exceeded|exceed_context_size|exceeds? the available context|maximum context length"
@@ -16,8 +17,10 @@ _FULL = re.compile(
     rb"|longer than the (?:maximum )?(?:model|context)|max_model_len|maximum model length", re.IGNORECASE)
 """How llama.cpp, vLLM, SGLang, OpenAI and Anthropic-compatible servers say that the conversation no longer fits."""
 
-_UNPARSED = re.compile(rb"Failed to parse input at pos \d+: ?(.{0,4000})", re.DOTALL)
-"""How llama.cpp says (with status 500) that the model wrote what its tool-call grammar cannot read."""
+_UNPARSED = re.compile(r"Failed to parse input at pos \d+: ?(.{0,4000})"
+                       r"|The model produced output that does not match the expected \S+ format()", re.DOTALL)
+"""How llama.cpp says (with status 500) that the model wrote what its parser cannot read: since the middle of 2026
+(ggml-org/llama.cpp#26381) without what that was."""
 
 _REMEDY = {
     400: "The server refuses this request: check the model's name, its sampling options, and that it supports tools.",
@@ -50,13 +53,19 @@ def failure(status: int, headers: Callable[[str], str | None], payload: bytes, s
 
 
 def unparsed(status: int, payload: bytes) -> str | None:
-    """What the model wrote, where the server fails because it cannot read it; else None.
+    """What the model wrote, as far as it is told, where the server fails because it cannot read it; else None.
 
     That is the model's doing, so it is an answer for the loop to explain, and no fault of the endpoint: an agent must
     not be able to make its own attempt invalid.
     """
-    found = _UNPARSED.search(payload) if status == 500 else None
-    return found[1].decode("utf-8", "replace") if found else None
+    if status != 500:
+        return None
+    try:
+        said = loads(payload)["error"]["message"]
+    except (ValueError, RecursionError, KeyError, TypeError):
+        said = payload.decode("utf-8", "replace")
+    found = _UNPARSED.search(said) if isinstance(said, str) else None
+    return printable(found[1] or "") if found else None
 
 
 def retry_after_s(value: str | None, now: float) -> float | None:

@@ -65,6 +65,10 @@ class ModelRequest:
     """How it is written as one text, where the endpoint is one of raw completions."""
 
 
+UNPARSED = "unparsed"
+"""Why an answer ended that its server generated and then could not read (``gateway/failure.py``)."""
+
+
 @dataclass(frozen=True, slots=True)
 class ModelResponse:
     """The answer. ``tool_calls`` are parsed where the server or dialect parsed them; text stays in ``content``.

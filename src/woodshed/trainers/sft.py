@@ -12,8 +12,9 @@ from difflib import SequenceMatcher
 from typing import Any
 
 from woodshed.model import Attempt, Valid
+from woodshed.model.exchange import UNPARSED
 from woodshed.model.rollout import CallRecord
-from woodshed.trainers.chat import Tried, answered, asked
+from woodshed.trainers.chat import Tried, answered, asked, counted
 from woodshed.trainers.records import Calls
 from woodshed.trainers.rules import SftRules, flagged
 
@@ -38,8 +39,9 @@ def examples(
         if (why := _unfit(record, after, tried, rules)) is not None:
             dropped[f"answers: {why}"] += 1
             continue
+        talk = counted([*asked(record), answered(record)])
         yield {
-            "prompt": asked(record), "completion": [answered(record)], "tools": list(record.tools) or None,
+            "prompt": talk[:-1], "completion": talk[-1:], "tools": list(record.tools) or None,
             "task": attempt.task, "agent": attempt.agent, "model": record.model, "attempt": attempt.id,
             "call": record.call, "reward": verdict.total,
         }
@@ -67,7 +69,7 @@ def _unfit(
         return "of the attempt that this one went on from"
     if record.parent is not None and not rules.subtasks:
         return "of a sub-task"
-    if rules.malformed and (record.finish_reason == "unparsed" or any(call.get("error") for call in told)):
+    if rules.malformed and (record.finish_reason == UNPARSED or any(call.get("error") for call in told)):
         return "malformed"
     if rules.cut and record.finish_reason == "length":
         return "cut off"

@@ -13,6 +13,7 @@ from typing import Any
 from woodshed.gateway.dialects import Asked, Failure, Refused, Stamp, fields
 from woodshed.interfaces import ModelRequest, ModelResponse, ToolSpec
 from woodshed.model import Message, ToolCall, printable, written_call
+from woodshed.model.exchange import UNPARSED
 
 ALIVE = b": waiting for the model\n\n"
 REQUEST_ID = "x-request-id"
@@ -157,7 +158,7 @@ def _finish(response: ModelResponse) -> str:
     """A server that calls an answer with calls in it ``stop`` would leave them unread."""
     if response.tool_calls and response.finish_reason in ("stop", "function_call", ""):
         return "tool_calls"
-    return {"unparsed": "stop"}.get(response.finish_reason, response.finish_reason)
+    return {UNPARSED: "stop"}.get(response.finish_reason, response.finish_reason)
 
 
 def _usage(response: ModelResponse) -> dict[str, int]:

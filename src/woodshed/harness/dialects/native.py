@@ -14,9 +14,10 @@ from woodshed.harness.dialects.text import Text, read_text
 from woodshed.harness.dialects.typed import Types
 from woodshed.interfaces import ModelResponse, ToolSpec
 from woodshed.model import ToolCall
-from woodshed.model.exchange import ChatFormat
+from woodshed.model.exchange import UNPARSED, ChatFormat
 
 _COMPLAINT = "Your answer calls no tool. Call a tool to go on, or call finish when the task is done."
+_UNREAD = "Your answer could not be read. Call one tool, with arguments in valid JSON."
 
 
 class Tools:
@@ -71,6 +72,8 @@ class Auto:
         if _meant(heard, tools) and not any(fences(heard.said)):
             return read_family(response, heard, family, tools)
         reading = read_text(response)
+        if response.finish_reason == UNPARSED and not reading.calls:
+            return Reading(attempted=True, complaint=_UNREAD)
         return reading if reading.calls or reading.done else Reading(complaint=f"{reading.complaint} Or call a tool.")
 
 
