@@ -38,7 +38,10 @@ BROKEN = Invalid(cause=Cause.ENVIRONMENT, detail="the disk is full")
 
 
 class Talk:
-    """Tells a conversation of one model and one tool as the gateway and the loop do, with tokens or without."""
+    """Tells a conversation of one model and one tool as the gateway and the loop do, with tokens or without.
+
+    As in reality, the server has a name of its own for each call, and the loop another, which is what it sends back.
+    """
 
     def __init__(self, emit: Emit, instruction: str, *, tokens: bool = True) -> None:
         self.emit, self.count, self.told, self.kept = emit, 0, [{"role": "user", "content": instruction}], 0
@@ -51,7 +54,7 @@ class Talk:
         """One answer, with the call that it made and its result."""
         self.count += 1
         name, call = f"m{self.count:05d}", f"c{self.count}"
-        calls = [] if command is None else [{"id": call, "name": "bash", "arguments": {"command": command}}]
+        calls = [] if command is None else [{"id": f"srv-{7919 * self.count:x}", "name": "bash", "arguments": {"command": command}}]
         self.emit(EventKind.MODEL_CALL, {
             "call": name, "model": "tiny", "kept": self.kept, "messages": self.told[self.kept:],
             "tools": [TOOL] if self.count == 1 else None, "sampling": {"temperature": 1.0}, "max_tokens": None})

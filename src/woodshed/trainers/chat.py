@@ -11,11 +11,17 @@ from woodshed.model import Event, EventKind
 from woodshed.model.rollout import CallRecord
 
 Chat = dict[str, Any]
+_THOUGHT = "reasoning_content"
 
 
 def message(sent: Mapping[str, Any]) -> Chat:
-    """One message: role, content, ``tool_calls`` with arguments as objects, ``tool_call_id`` of a result."""
+    """One message: role, content, ``tool_calls`` with arguments as objects, ``tool_call_id`` of a result.
+
+    What a model thought is its ``reasoning_content``, which the templates of thinking models read.
+    """
     made: Chat = {"role": str(sent.get("role", "user")), "content": str(sent.get("content") or "")}
+    if thought := sent.get("reasoning_content") or sent.get("reasoning"):
+        made[_THOUGHT] = str(thought)
     if sent.get("tool_calls"):
         made["tool_calls"] = [_call(call) for call in sent["tool_calls"]]
     if sent.get("tool_call_id") is not None:
@@ -47,29 +53,49 @@ def answered(record: CallRecord) -> Chat:
     return message(record.answer)
 
 
+def counted(talk: Sequence[Chat]) -> list[Chat]:
+    """The same conversation with the ids of its calls counted anew, so that two that say the same are equal.
+
+    A server names the calls of its answer, and a loop or program gives them names of its own before it sends them back:
+    only their order holds. Ids are nine letters and digits: templates of Mistral's models take no others.
+    """
+    made: list[Chat] = []
+    waiting: dict[str, list[str]] = {}
+    count = 0
+    for one in talk:
+        one, calls = dict(one), []
+        waiting |= {call["id"]: [] for call in one.get("tool_calls", ())}  # an old name that is used again is a new one
+        for call in one.get("tool_calls", ()):
+            count += 1
+            waiting[call["id"]].append(f"call{count:05d}")
+            calls.append({**call, "id": f"call{count:05d}"})
+        if calls:
+            one["tool_calls"] = calls
+        if (names := waiting.get(one.get("tool_call_id", ""))) is not None:
+            one["tool_call_id"] = names.pop(0) if len(names) > 1 else names[0]
+        made.append(one)
+    return made
+
+
 def whole(records: Sequence[CallRecord]) -> list[Chat] | None:
     """The main conversation with its last answer; None where it was written again on the way, or there is none.
 
-    Ids of calls are counted anew, so that two conversations that say the same are equal.
+    Each answer stands there as the model gave it, and all else as it was sent. Ids of calls are counted anew.
     """
-    main = [record for record in records if record.parent is None]
-    before: list[Chat] = []
-    for record in main:
-        now = asked(record)
-        if now[: len(before)] != before:
+    talk: list[Chat] = []
+    for record in records:
+        if record.parent is not None:
+            continue
+        now = counted([*asked(record), answered(record)])
+        if len(now) <= len(talk) or _said(now[: len(talk)]) != _said(talk):
             return None
-        before = [*now, answered(record)]
-    return _counted(before) or None
+        talk += now[len(talk):]
+    return talk or None
 
 
-def _counted(talk: list[Chat]) -> list[Chat]:
-    names: dict[str, str] = {}
-    for one in talk:
-        for call in one.get("tool_calls", ()):
-            call["id"] = names.setdefault(call["id"], f"call_{len(names) + 1}")
-        if "tool_call_id" in one:
-            one["tool_call_id"] = names.get(one["tool_call_id"], one["tool_call_id"])
-    return talk
+def _said(talk: Sequence[Chat]) -> list[tuple[Any, ...]]:
+    """What is compared of a conversation: what each message says, and whose; not what a model thought beside it."""
+    return [tuple(one.get(key) for key in ("role", "content", "tool_calls", "tool_call_id")) for one in talk]
 
 
 @dataclass(frozen=True, slots=True)
