@@ -13,7 +13,7 @@ import woodshed
 SOURCE = Path(woodshed.__file__).parent
 LAYERS = {
     "errors": 0, "settings": 0, "model": 0,
-    "interfaces": 1, "pypi": 1, "dockerfile": 1,
+    "interfaces": 1, "pypi": 1, "dockerfile": 1, "given": 1,
     "attempt": 2, "sandbox": 2, "tasks": 2, "verify": 2, "harness": 2, "gateway": 2, "measure": 2, "store": 2,
     "stages": 2,
     "engine": 3, "trainers": 3,

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from woodshed import given
 from woodshed.errors import UsageError
 
 if TYPE_CHECKING:
@@ -58,12 +59,7 @@ class FileChange:
 
 def read_changes(file: Path) -> tuple[FileChange, ...]:
     """The changes that ``file`` holds, in order. Raises UsageError naming the file, and the path that is refused."""
-    try:
-        if file.stat().st_size > _FILE_BYTES:
-            raise UsageError(f"is larger than {_FILE_BYTES} bytes", file=file)
-        content = file.read_bytes()
-    except OSError as error:
-        raise UsageError(f"cannot be read: {error.strerror}", file=file, remedy="Check the path.") from None
+    content = given.content(file, _FILE_BYTES)
     found = _of_set(content, file) if content.lstrip()[:1] == b"{" else _of_diff(content, file)
     for change in found:
         for path in {change.path, change.source}:

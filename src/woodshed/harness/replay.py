@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from woodshed import given
 from woodshed.errors import UsageError
 from woodshed.harness.hands import Hands
 from woodshed.harness.kit import Kit
@@ -67,12 +68,11 @@ def plan(path: Path) -> tuple[ToolCall, ...]:
 
 
 def _load(path: Path) -> Any:
+    content = given.content(path, _FILE_BYTES)
     try:
-        if path.stat().st_size > _FILE_BYTES:
-            raise UsageError(f"is larger than {_FILE_BYTES} bytes", file=path)
-        return json.loads(path.read_bytes())
-    except OSError as error:
-        raise UsageError(f"cannot be read: {error.strerror}", file=path, remedy="Check the path.") from None
+        return json.loads(content)
+    except UnicodeDecodeError as error:
+        raise given.no_text(error, path) from None
     except (ValueError, RecursionError) as error:
         raise UsageError(f"is not JSON: {error}", file=path, remedy="Export one with 'woodshed export --format atif'."
                          ) from None

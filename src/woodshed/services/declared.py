@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from woodshed import given
 from woodshed.errors import UsageError
 from woodshed.model import Deadlines
 from woodshed.model.retry import RetryRules
@@ -17,16 +18,10 @@ MAX_BYTES = 1_000_000
 
 def read_toml(file: Path, page: str) -> dict[str, Any]:
     """The tables of ``file``; ``page`` is the page of the docs that shows one. Raises UsageError naming the remedy."""
+    text = given.text(file, MAX_BYTES, remedy=f"Is this the right file? {page} shows an example.")
     try:
-        with file.open("rb") as opened:
-            data = opened.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise UsageError(f"cannot be read: {error.strerror}", file=file, remedy="Check the path.") from None
-    if len(data) > MAX_BYTES:
-        raise UsageError(f"larger than {MAX_BYTES} bytes", file=file, remedy=f"{page} shows an example.")
-    try:
-        return tomllib.loads(data.decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        return tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise UsageError(f"broken TOML: {error or 'nested too deep'}", file=file,
                          remedy=f"Mend the line it names; {page} shows an example.") from None
 

@@ -13,6 +13,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from woodshed import given
 from woodshed.errors import UsageError
 from woodshed.measure.trajectory import from_events
 from woodshed.model import Attempt, EventKind, Run, Task
@@ -34,6 +35,8 @@ from woodshed.trainers.secrets import Masker
 
 Dataset = Literal["sft", "preference", "grpo"]
 FORMATS = ("atif", *get_args(Dataset))
+LIST_BYTES = 10_000_000
+"""Of a list of names, a line each."""
 Progress = Callable[[int, int], None]
 _TEXTS = ("instruction", "problem_statement", "prompt", "question", "text", "content")
 _NAMES = ("id", "task_id", "instance_id", "name")
@@ -124,10 +127,7 @@ def load_rules(file: Path | None) -> ExportRules:
 
 def load_list(file: Path) -> tuple[str, ...]:
     """Lines of a file, without blank ones and comments (``#``). Raises UsageError."""
-    try:
-        lines = file.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"cannot be read: {error}", file=file, remedy="Check the path.") from None
+    lines = given.text(file, LIST_BYTES).splitlines()
     return tuple(text for line in lines if (text := line.partition("#")[0].strip()))
 
 

@@ -6,8 +6,9 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, BinaryIO, Protocol
 
+from woodshed import given
 from woodshed.errors import UsageError
 
 MAX_ROW_BYTES = 1_000_000
@@ -49,9 +50,7 @@ def read_rows(file: Path, fields: Sequence[str], stream: Lines | None = None) ->
     if stream is not None:
         yield from _rows(file, fields, stream)
         return
-    if not file.is_file():
-        raise UsageError("no such file", file=file, remedy="Pass a JSONL file.")
-    with file.open("rb") as opened:
+    with _opened(file, "Pass a JSONL file.") as opened:
         yield from _rows(file, fields, opened)
 
 
@@ -123,9 +122,7 @@ def read_items(file: Path) -> Iterator[Item]:
 
     Raises UsageError for a line that is too long or no JSON object.
     """
-    if not file.is_file():
-        raise UsageError("no such file", file=file, remedy="Pass a JSONL or Parquet file.")
-    with file.open("rb") as opened:
+    with _opened(file, "Pass a JSONL or Parquet file.") as opened:
         line = 0
         while raw := opened.readline(MAX_ITEM_BYTES + 1):
             line += 1
@@ -137,10 +134,21 @@ def read_items(file: Path) -> Iterator[Item]:
                 yield Item(file, line, _object(raw, where))
 
 
+def _opened(file: Path, remedy: str) -> BinaryIO:
+    try:
+        if not file.is_file():
+            raise UsageError("no such file", file=file, remedy=remedy)
+        return file.open("rb")
+    except OSError as error:
+        raise given.unread(error, file) from None
+
+
 def _object(raw: bytes, where: str) -> dict[str, Any]:
     try:
         data = json.loads(raw)
-    except (ValueError, RecursionError) as error:  # UnicodeDecodeError is a ValueError
+    except UnicodeDecodeError as error:
+        raise given.no_text(error, where) from None
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"no JSON: {error}", file=where, remedy="Mend or remove the line.") from None
     if not isinstance(data, dict):
         raise UsageError("no JSON object", file=where, remedy="Each line is one object.")

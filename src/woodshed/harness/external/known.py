@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from importlib.metadata import entry_points
 from pathlib import Path
 
+from woodshed import given
 from woodshed.errors import UsageError
 from woodshed.harness.external.spec import ExternalAgent
 
@@ -38,13 +39,10 @@ def _of_words(words: str) -> ExternalAgent:
 
 
 def _of_file(path: Path) -> ExternalAgent:
+    text = given.text(path, _FILE_BYTES, remedy="Is this the right file? docs/external.md shows one.")
     try:
-        if path.stat().st_size > _FILE_BYTES:
-            raise UsageError(f"is larger than {_FILE_BYTES} bytes", file=path)
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UsageError(f"cannot be read: {error.strerror}", file=path, remedy="Check the path.") from None
-    except ValueError as error:  # of TOML and of UTF-8
+        data = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"is no TOML: {error}", file=path, remedy="Mend it; docs/external.md shows one.") from None
     return ExternalAgent.parse({"name": path.stem.lower(), **data}, file=path)
 
