@@ -34,6 +34,8 @@ SPOKEN: Mapping[tuple[str, ...], Dialect] = {
 """Dialects by the path of their requests."""
 COUNTED = ("v1", "messages", "count_tokens")
 BODY_BYTES = 32_000_000
+LARGE_BYTES, MOST_THINGS = 256_000, 20_000
+"""A body beyond the former may hold no more lists' elements than the latter: to read one costs far more than a byte."""
 BODY_S = 60.0
 """Within this a request's body is here."""
 MOST_RUNNING = 32
@@ -251,7 +253,19 @@ def _object(body: bytes) -> dict[str, Any]:
         data = None
     if not isinstance(data, dict):
         raise Refused("the body must be a JSON object")
+    if len(body) > LARGE_BYTES and _things(data) > MOST_THINGS:
+        raise Refused(f"a conversation is of at most {MOST_THINGS} messages, calls and parts", status=413)
     return data
+
+
+def _things(data: Any) -> int:
+    """Elements of all lists in parsed JSON; counted no further than ``MOST_THINGS``."""
+    count, left = 0, [data]
+    while left and count <= MOST_THINGS:
+        one = left.pop()
+        count += len(one) if isinstance(one, list) else 0
+        left += [inner for inner in (one.values() if isinstance(one, dict) else one) if isinstance(inner, dict | list)]
+    return count
 
 
 def _json(status: int, data: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> web.Response:
