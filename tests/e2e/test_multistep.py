@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from kit import leftovers, run_json, woodshed
+from woodshed.model import Valid
+from woodshed.services.home import opened
 
 REWARD = "#!/bin/bash\nmkdir -p /logs/verifier\n{check} && echo 1 > /logs/verifier/reward.txt || " \
          "echo 0 > /logs/verifier/reward.txt\n"
@@ -43,6 +45,11 @@ STEPS = {
     "steps/finish/workdir/setup.sh": "test ! -e /solution && cat one.txt more.txt > seen.txt\n",
     "steps/finish/tests/test.sh": judged_by(". /tests/common.sh; said two.txt second && said seen.txt firstmore"),
     "steps/finish/solution/solve.sh": "printf second > two.txt\n",
+}
+ASKED = {
+    **STEPS,
+    "task.toml": STEPS["task.toml"] + '[woodshed.steps.finish.probes.both]\nargv = ["cat", "one.txt", "two.txt"]\n'
+                                      'stdout = "firstsecond"\n',
 }
 HEALTHY = {
     "task.toml": '[environment.healthcheck]\ncommand = "test -e count2 || { test -e count1 && touch count2; '
@@ -91,8 +98,8 @@ LENT = {
 }
 TOKEN = "sesame-0123456789ab"
 UNREADY = {**BLOCKED, "steps/finish/workdir/setup.sh": "exit 3\n"}
-TASKS = {"steps": STEPS, "healthy": HEALTHY, "sick": SICK, "collected": COLLECTED, "apart": APART, "users": USERS,
-         "blocked": BLOCKED, "unready": UNREADY, "lent": LENT}
+TASKS = {"steps": STEPS, "asked": ASKED, "healthy": HEALTHY, "sick": SICK, "collected": COLLECTED, "apart": APART,
+         "users": USERS, "blocked": BLOCKED, "unready": UNREADY, "lent": LENT}
 
 
 @pytest.fixture(scope="module")
@@ -123,6 +130,17 @@ def test_steps_follow_each_other_in_one_sandbox(found: Found) -> None:
     assert (nop["total"], nop["rewards"]) == (0.0, {"reward": 0.0, "begin/reward": 0.0})
     assert "not reached: finish" in nop["detail"]
     assert (oracle["tool_calls"], oracle["passed"]) == (2, True)
+
+
+def test_a_step_is_asked_its_probes(found: Found, home: Path) -> None:
+    """After the step that has them, beside its tests, in the state that all steps made."""
+    oracle = found["asked", "oracle"]
+    with opened(home) as state:
+        outcome = state.store.attempt(oracle["attempt"]).outcome
+    assert oracle["passed"]
+    assert outcome is not None
+    assert isinstance(outcome.verdict, Valid)
+    assert outcome.verdict.tests == {"finish/probe::both": "passed"}
 
 
 @pytest.mark.parametrize("name", ["healthy", "collected", "apart"])

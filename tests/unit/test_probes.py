@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from cheatbench import SOLVED, Bench, make_task
 from cheatgrounds import SCRIPT_EXPECTED, SCRIPT_HIDDEN
 from woodshed.errors import Cause, UsageError, VerifierFault
+from woodshed.harness.cheats import reached
 from woodshed.model import Assurance, EventKind, Task, TestOutcome
 from woodshed.model.probe import Probe
 from woodshed.sandbox.native.engine import NativeEngine
@@ -96,16 +98,41 @@ def test_a_probe_that_cannot_be_asked_is_refused(tmp_path: Path, probes: dict[st
     assert caught.value.remedy
 
 
-def test_steps_have_no_probes(tmp_path: Path) -> None:
-    """A task of several steps that asks its program is refused by name: nothing says after which step."""
-    folder = a_folder(tmp_path / "t", {"a": GOOD})
+def in_steps(folder: Path, table: dict[str, Any]) -> Path:
+    """The task in ``folder`` as the second of two steps, with ``table`` for [woodshed.steps]."""
     for name in ("one", "two"):
-        (folder / "steps" / name).mkdir(parents=True)
+        (folder / "steps" / name / "tests").mkdir(parents=True)
         (folder / "steps" / name / "instruction.md").write_text("Do it.\n")
-    table = {"steps": [{"name": "one"}, {"name": "two"}]}
-    text = toml.dumps(table) + (folder / "task.toml").read_text()
-    (folder / "task.toml").write_text(text)
-    with pytest.raises(UsageError, match="one step") as caught:
+        (folder / "steps" / name / "tests" / "test.sh").write_text("echo 1 > /logs/verifier/reward.txt\n")
+    (folder / "steps" / "two" / "tests" / "asked.txt").write_text("4\n")
+    told = tomllib.loads((folder / "task.toml").read_text())
+    told["woodshed"] = {name: value for name, value in told["woodshed"].items() if name != "probes"} | {"steps": table}
+    (folder / "task.toml").write_text(toml.dumps({**told, "steps": [{"name": "one"}, {"name": "two"}]}))
+    return folder
+
+
+def test_a_step_has_probes_of_its_own(tmp_path: Path) -> None:
+    """They are asked after that step alone, their files are its tests', and a fault names the step's table."""
+    ask = {"argv": ["cat", "out"], "stdout_file": "asked.txt"}
+    table = {"two": {"probes": {"a": ask}, "rewards": {"r": ["probe::a"]}}}
+    task = load_task(in_steps(a_folder(tmp_path / "t", {}), table))
+    assert [probe.id for probe in task.at(0).verifier.probes] == []
+    [probe] = task.at(1).verifier.probes
+    assert (probe.id, probe.stdout_file) == ("probe::a", task.folder / "steps" / "two" / "tests" / "asked.txt")
+    assert task.at(1).verifier.rewards == {"r": ("probe::a",)}
+    assert reached(task) is reached(task.at(0)) is not reached(task.at(1)) is Assurance.OUT_OF_PROCESS
+    with pytest.raises(UsageError, match="no file in tests/") as caught:
+        load_task(in_steps(a_folder(tmp_path / "u", {}), {"one": {"probes": {"a": ask}}}))
+    assert caught.value.field == "woodshed.steps.one.probes.a.stdout_file"
+
+
+def test_probes_of_a_task_with_steps_say_after_which(tmp_path: Path) -> None:
+    """Those of the whole task are refused, with the table to write them in."""
+    folder = in_steps(a_folder(tmp_path / "t", {}), {})
+    told = tomllib.loads((folder / "task.toml").read_text())
+    told["woodshed"]["probes"] = {"a": GOOD}
+    (folder / "task.toml").write_text(toml.dumps(told))
+    with pytest.raises(UsageError, match=r"after which step.*\[woodshed\.steps\.two\.probes\.NAME\]") as caught:
         load_task(folder)
     assert caught.value.field == "woodshed.probes"
 

@@ -352,7 +352,9 @@ class Declared:
     def probes(self) -> tuple[Probe, ...]:
         """What the program is asked apart from its tests."""
         tables, workdir = self.config.woodshed.probes, self.workdir()
-        return probes(tables, self.tests(), lambda field, value: self._absolute(field, value, workdir), self.fail)
+        where = "woodshed.probes" if self.part == self.folder else f"woodshed.steps.{self.part.name}.probes"
+        return probes(tables, where, self.tests(), lambda field, value: self._absolute(field, value, workdir),
+                      self.fail)
 
     def rules(self, steps: Sequence[TaskStep]) -> RuleSet | None:
         """Reward rules over what this task has, or each of its steps."""

@@ -1,4 +1,7 @@
-"""``[woodshed.probes.NAME]``: questions to the program under test, read and checked. Shape in :class:`ProbeTable`."""
+"""``[woodshed.probes.NAME]``, or a step's: questions to the program under test, read and checked.
+
+Shape in :class:`ProbeTable`.
+"""
 
 from __future__ import annotations
 
@@ -40,19 +43,27 @@ class ProbeTable(Record):
     timeout_sec: float = Field(default=10.0, gt=0)
 
 
-def probes(tables: Mapping[str, ProbeTable], tests: Path, absolute: Absolute, fail: Fail) -> tuple[Probe, ...]:
-    """The probes of ``tables``, in order. Raises UsageError naming field and remedy for one that cannot be asked."""
+def probes(
+    tables: Mapping[str, ProbeTable], field: str, tests: Path, absolute: Absolute, fail: Fail
+) -> tuple[Probe, ...]:
+    """The probes of ``tables``, which stand at ``field``, in order.
+
+    Raises UsageError naming field and remedy for one that cannot be asked.
+    """
     if len(tables) > MAX_PROBES:
-        fail("woodshed.probes", f"{len(tables)} of them, and {MAX_PROBES} may be", "Ask less, or more with each.")
-    return tuple(_Reader(name, table, tests, absolute, fail).probe() for name, table in tables.items())
+        fail(field, f"{len(tables)} of them, and {MAX_PROBES} may be", "Ask less, or more with each.")
+    return tuple(_Reader(f"{field}.{name}", name, table, tests, absolute, fail).probe()
+                 for name, table in tables.items())
 
 
 class _Reader:
     """One table on its way to a Probe."""
 
-    def __init__(self, name: str, table: ProbeTable, tests: Path, absolute: Absolute, fail: Fail) -> None:
-        self.name, self.table, self.tests, self.absolute, self.fail = name, table, tests, absolute, fail
-        self.field = f"woodshed.probes.{name}"
+    def __init__(
+        self, field: str, name: str, table: ProbeTable, tests: Path, absolute: Absolute, fail: Fail
+    ) -> None:
+        self.field, self.name, self.table = field, name, table
+        self.tests, self.absolute, self.fail = tests, absolute, fail
 
     def probe(self) -> Probe:
         table = self.table

@@ -62,7 +62,8 @@ def _refusals(config: TaskFile, folder: Path) -> Iterator[Refusal]:
 def _steps(config: TaskFile, folder: Path) -> Iterator[Refusal]:
     if config.steps:
         if config.woodshed.probes:
-            yield Refusal("woodshed.probes", "probes hold for tasks of one step", "Remove them, or the steps.")
+            yield Refusal("woodshed.probes", "nothing says after which step",
+                          f"Write them under the steps: [woodshed.steps.{config.steps[-1].name}.probes.NAME].")
         return
     if config.steps is not None:
         yield Refusal("steps", "a list of no steps", "Remove it, or name the steps.")

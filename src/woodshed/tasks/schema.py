@@ -174,6 +174,7 @@ class StepOursTable(Record):
     framework: Framework | None = None
     rewards: dict[str, tuple[str, ...]] = {}
     capture: tuple[str, ...] = ()
+    probes: dict[str, ProbeTable] = {}
 
 
 class WoodshedTable(Record):
