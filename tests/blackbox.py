@@ -8,11 +8,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
+from loopback import Asked, listening
 from woodshed.model import Event
 from woodshed.services.home import opened
 
@@ -78,29 +77,14 @@ def answering(*messages: dict[str, Any]) -> Iterator[tuple[str, list[dict[str, A
     """A server that gives ``messages`` in turn, then the last one again: its address for --model, and what it heard."""
     heard: list[dict[str, Any]] = []
 
-    class Model(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            heard.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-            message = {"role": "assistant", **messages[min(len(heard), len(messages)) - 1]}
-            content = json.dumps({"choices": [{"message": message, "finish_reason": "stop"}],
-                                  "usage": {"prompt_tokens": 7, "completion_tokens": 3}}).encode()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
+    def post(asked: Asked) -> None:
+        heard.append(json.loads(asked.body()))
+        message = {"role": "assistant", **messages[min(len(heard), len(messages)) - 1]}
+        asked.say(json.dumps({"choices": [{"message": message, "finish_reason": "stop"}],
+                              "usage": {"prompt_tokens": 7, "completion_tokens": 3}}).encode())
 
-        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 (the library's name)
-            """Say nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Model)
-    thread = Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"tiny@http://127.0.0.1:{server.server_address[1]}/v1", heard
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with listening(post) as url:
+        yield f"tiny@{url}/v1", heard
 
 
 def calling(name: str, **arguments: Any) -> dict[str, Any]:

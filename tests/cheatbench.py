@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
-import io
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from woodshed import plugins
 from woodshed.attempt import Parts, run_attempt
@@ -25,6 +23,7 @@ from woodshed.model import (
     Valid,
     VerifierSpec,
 )
+from woodshed.sandbox.conformance import MemoryBlobs
 from woodshed.sandbox.native.engine import NativeEngine
 from woodshed.verify.reports import Report, Unreadable, read_ctrf, read_junit
 from woodshed.verify.verifier import FreshVerifier
@@ -48,19 +47,7 @@ HIDDEN = {
 EXPECTED = ("tests.test_add::test_add", "tests.test_add::test_add_negative", "tests.test_mul::test_mul")
 
 
-class Blobs:
-    """Blobs in memory."""
 
-    def __init__(self) -> None:
-        self.held: dict[str, bytes] = {}
-
-    def put(self, content: bytes | BinaryIO) -> str:
-        data = content if isinstance(content, bytes) else content.read()
-        self.held[digest := hashlib.sha256(data).hexdigest()] = data
-        return digest
-
-    def open(self, sha256: str) -> BinaryIO:
-        return io.BytesIO(self.held[sha256])
 
 
 def write_files(folder: Path, files: Mapping[str, str]) -> Path:
@@ -89,7 +76,7 @@ class Bench:
 
     engine: NativeEngine
     verifier: FreshVerifier = field(default_factory=FreshVerifier)
-    blobs: Blobs = field(default_factory=Blobs)
+    blobs: MemoryBlobs = field(default_factory=MemoryBlobs)
     events: list[tuple[EventKind, dict[str, Any]]] = field(default_factory=list)
 
     async def box(self, task: Task) -> Sandbox:

@@ -44,6 +44,12 @@ def new_home(shed_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Calla
     return made
 
 
+@pytest.fixture(scope="session")
+def images(shed_home: Path) -> Images:
+    """Images of the session's state folder."""
+    return Images(shed_home)
+
+
 @pytest.fixture(autouse=True)
 def _own_home(tmp_path_factory: pytest.TempPathFactory, shed_home: Path) -> Iterator[None]:
     """No test touches the user's own state folder."""

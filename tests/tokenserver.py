@@ -12,9 +12,9 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from loopback import Asked, listening
 from woodshed.store.blobs import Blobs
 
 START, END = 256, 257
@@ -142,46 +142,20 @@ def tokens_served(
     """The server, on the loopback."""
     made = TokenServer(plays, lost, told or {}, context_tokens=context_tokens)
 
-    class Model(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+    def get(asked: Asked) -> None:
+        asked.say(json.dumps({"data": [{"id": "tiny", "object": "model", "owned_by": "vllm"}]}).encode())
 
-        def do_GET(self) -> None:
-            self._say(json.dumps({"data": [{"id": "tiny", "object": "model", "owned_by": "vllm"}]}).encode())
+    def post(asked: Asked) -> None:
+        content, loss = made.answer(json.loads(asked.body()))
+        if loss == "full":
+            asked.say(content, 400)
+        elif loss == "fails":
+            asked.say(b'{"error": "out of memory"}', 500)
+        elif loss == "cut":
+            asked.close_connection = True
+        else:
+            asked.say(content, part=len(content) // 2 if loss == "half" else None)
 
-        def do_POST(self) -> None:
-            content, loss = made.answer(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-            if loss == "full":
-                self._say(content, 400)
-            elif loss == "fails":
-                self._say(b'{"error": "out of memory"}', 500)
-            elif loss == "cut":
-                self.close_connection = True
-            elif loss == "half":
-                self.send_response(200)
-                self.send_header("Content-Length", str(len(content)))
-                self.end_headers()
-                self.wfile.write(content[: len(content) // 2])
-                self.close_connection = True
-            else:
-                self._say(content)
-
-        def _say(self, content: bytes, status: int = 200) -> None:
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
-
-        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 (the library's name)
-            """Say nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Model)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-    thread.start()
-    made.url = f"http://127.0.0.1:{server.server_address[1]}/v1"
-    try:
+    with listening(post, get) as url:
+        made.url = f"{url}/v1"
         yield made
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()

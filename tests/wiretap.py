@@ -9,8 +9,9 @@ import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from loopback import Asked, listening
 
 
 @dataclass(frozen=True)
@@ -59,44 +60,24 @@ def tapped(upstream: str, *, lost: float = 0.0) -> Iterator[Wiretap]:
     """A wiretap before the server whose root is ``upstream``; ``url`` is its address, ending in /v1."""
     tap = Wiretap(upstream, lost)
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+    def kept(asked: Asked) -> dict[str, str]:
+        return {name: asked.headers[name] for name in ("Authorization", "Content-Type") if name in asked.headers}
 
-        def do_GET(self) -> None:
-            self._say(*tap.forwarded(self.path, None, self._kept()))
+    def get(asked: Asked) -> None:
+        status, content = tap.forwarded(asked.path, None, kept(asked))
+        asked.say(content, status)
 
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            status, content = tap.forwarded(self.path, body, self._kept())
-            loss = tap.loss(body, content) if status == 200 and self.path.endswith("/completions") else None
-            if loss == "fails":
-                self._say(500, b'{"error": "it broke after it had generated"}')
-            elif loss == "cut":
-                self.close_connection = True
-            else:
-                self._say(status, content, part=len(content) // 2 if loss == "half" else None)
+    def post(asked: Asked) -> None:
+        body = asked.body()
+        status, content = tap.forwarded(asked.path, body, kept(asked))
+        loss = tap.loss(body, content) if status == 200 and asked.path.endswith("/completions") else None
+        if loss == "fails":
+            asked.say(b'{"error": "it broke after it had generated"}', 500)
+        elif loss == "cut":
+            asked.close_connection = True
+        else:
+            asked.say(content, status, part=len(content) // 2 if loss == "half" else None)
 
-        def _kept(self) -> dict[str, str]:
-            return {name: self.headers[name] for name in ("Authorization", "Content-Type") if name in self.headers}
-
-        def _say(self, status: int, content: bytes, part: int | None = None) -> None:
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content[:part])
-            self.close_connection = self.close_connection or part is not None
-
-        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 (the library's name)
-            """Say nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-    thread.start()
-    tap.url = f"http://127.0.0.1:{server.server_address[1]}/v1"
-    try:
+    with listening(post, get) as url:
+        tap.url = f"{url}/v1"
         yield tap
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()

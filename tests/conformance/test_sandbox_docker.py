@@ -14,6 +14,7 @@ import pytest
 
 import ocikit as oci
 from podman import daemon
+from signalled import assert_it_serves
 from woodshed.errors import EnvironmentFault
 from woodshed.model import EnvironmentSpec, SandboxPolicy
 from woodshed.sandbox import conformance
@@ -31,11 +32,6 @@ pytestmark = [
 def socket() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="pod") as folder, daemon(Path(folder)) as path:  # a short path: sun_path
         yield path
-
-
-@pytest.fixture(scope="module")
-def images(shed_home: Path) -> Images:
-    return Images(shed_home)
 
 
 @pytest.fixture
@@ -146,34 +142,9 @@ async def test_a_daemon_that_is_not_there_is_named(tmp_path: Path, images: Image
     await engine.close()
 
 
-_STRIKE = """
-import fcntl, os, signal
-for number in range(1, 65):
-    for strike in (lambda: os.kill(1, number), lambda: os.killpg(1, number),
-                   lambda: signal.pidfd_send_signal(os.pidfd_open(1), number)):
-        try: strike()
-        except (OSError, PermissionError): pass
-for owner in (1, -1):
-    near, far = os.pipe()
-    try:
-        fcntl.fcntl(near, fcntl.F_SETOWN, owner)
-        fcntl.fcntl(near, 10, signal.SIGKILL)  # F_SETSIG
-        fcntl.fcntl(near, fcntl.F_SETFL, os.O_ASYNC)
-        os.write(far, b"x")
-    except OSError: pass
-"""
-
-
 async def test_docker_commands_cannot_end_their_sandbox(engine: DockerEngine) -> None:
     """Whatever signals user 0 inside sends to the first process, by number, group or descriptor, it goes on serving."""
-    sandbox = await engine.create(EnvironmentSpec(), SandboxPolicy())
-    try:
-        await sandbox.write("strike.py", _STRIKE.encode())
-        await sandbox.exec("kill -9 1; kill -STOP 1; kill -9 -1 & python3 strike.py", timeout_s=60)
-        await sandbox.exec("python3 strike.py", timeout_s=60)
-        assert (await sandbox.exec("echo well", timeout_s=60)).stdout == b"well\n"
-    finally:
-        await sandbox.close()
+    await assert_it_serves(engine)
 
 
 async def test_docker_takes_images_as_they_are(shed_home: Path, tmp_path: Path, socket: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import ocikit as oci
+from signalled import assert_it_serves
 from woodshed.errors import EnvironmentFault
 from woodshed.model import EnvironmentSpec, SandboxPolicy
 from woodshed.sandbox import conformance
@@ -31,11 +32,6 @@ def _recent() -> None:
         pytest.skip(str(fault))
 
 
-@pytest.fixture(scope="module")
-def images(shed_home: Path) -> Images:
-    return Images(shed_home)
-
-
 @pytest.fixture
 async def engine(shed_home: Path, images: Images) -> AsyncIterator[GvisorEngine]:
     made = GvisorEngine(shed_home, images=images)
@@ -51,34 +47,9 @@ async def test_gvisor_conformance(engine: GvisorEngine, check: conformance.Check
     assert list((shed_home / "sandboxes").iterdir()) == []
 
 
-_STRIKE = """
-import fcntl, os, signal
-for number in range(1, 65):
-    for strike in (lambda: os.kill(1, number), lambda: os.killpg(1, number),
-                   lambda: signal.pidfd_send_signal(os.pidfd_open(1), number)):
-        try: strike()
-        except (OSError, PermissionError): pass
-for owner in (1, -1):
-    near, far = os.pipe()
-    try:
-        fcntl.fcntl(near, fcntl.F_SETOWN, owner)
-        fcntl.fcntl(near, 10, signal.SIGKILL)  # F_SETSIG
-        fcntl.fcntl(near, fcntl.F_SETFL, os.O_ASYNC)
-        os.write(far, b"x")
-    except OSError: pass
-"""
-
-
 async def test_gvisor_commands_cannot_end_their_sandbox(engine: GvisorEngine) -> None:
     """Whatever signals user 0 inside sends to the first process, by number, group or descriptor, it goes on serving."""
-    sandbox = await engine.create(EnvironmentSpec(), SandboxPolicy())
-    try:
-        await sandbox.write("strike.py", _STRIKE.encode())
-        await sandbox.exec("kill -9 1; kill -STOP 1; kill -9 -1 & python3 strike.py", timeout_s=60)
-        await sandbox.exec("python3 strike.py", timeout_s=60)
-        assert (await sandbox.exec("echo well", timeout_s=60)).stdout == b"well\n"
-    finally:
-        await sandbox.close()
+    await assert_it_serves(engine)
 
 
 async def test_gvisor_takes_images_as_they_are(shed_home: Path, tmp_path: Path) -> None:

@@ -12,11 +12,6 @@ from woodshed.sandbox.images import Images
 from woodshed.sandbox.native.engine import NativeEngine
 
 
-@pytest.fixture(scope="module")
-def images(shed_home: Path) -> Images:
-    return Images(shed_home)
-
-
 @pytest.fixture
 async def engine(shed_home: Path, images: Images) -> AsyncIterator[NativeEngine]:
     made = NativeEngine(shed_home, images=images)

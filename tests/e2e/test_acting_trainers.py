@@ -7,7 +7,7 @@ import math
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,22 +15,12 @@ from typing import Any
 import pytest
 
 from kit import EXAMPLES
+from otherpython import python_with
+from trlkit import python_with_trl
 
 ROOT = Path(__file__).parents[2]
 KEY = "the-key-of-this-very-test"
 pytestmark = pytest.mark.slow
-
-
-def python_with(folder: Path, variable: str, needs: Sequence[str]) -> Path:
-    """A Python that has these and this package; the variable names one that is there already."""
-    if given := os.environ.get(variable):
-        return Path(given)
-    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-    done = subprocess.run([folder / "bin" / "pip", "install", "-q", *needs, "-e", ROOT], capture_output=True, text=True,
-                          check=False)
-    if done.returncode:
-        pytest.skip(f"needs the packages {', '.join(needs)}: pip failed ({done.stderr.strip()[-200:]})")
-    return folder / "bin" / "python"
 
 
 @contextmanager
@@ -61,7 +51,7 @@ def driven(python: Path, script: str, home: Path, out: Path) -> dict[str, Any]:
 
 def test_trl_acts_environments(new_home: Callable[[], Path], tmp_path: Path) -> None:
     """Tools of sampled calls are carried out, each reward is a verdict, and advantages are those of the group."""
-    python = python_with(tmp_path / "venv", "WOODSHED_TEST_TRL", ("torch==2.13.0", "trl==1.16.0", "datasets>=5,<6"))
+    python = python_with_trl(tmp_path / "venv")
     seen = driven(python, "trlacts.py", new_home(), tmp_path / "seen.json")
     assert seen["rewards"] == [0.0, 1.0, 0.0, 1.0]
     spread = math.sqrt(1 / 3)
@@ -72,7 +62,7 @@ def test_trl_acts_environments(new_home: Callable[[], Path], tmp_path: Path) -> 
 
 def test_gymnasium_checks_and_acts_attempts(new_home: Callable[[], Path], tmp_path: Path) -> None:
     """Gymnasium's checker finds nothing to complain of, and an attempt ends with its verdict."""
-    python = python_with(tmp_path / "venv", "WOODSHED_TEST_GYMNASIUM", ("gymnasium==1.4.0",))
+    python = python_with(tmp_path / "venv", "gymnasium==1.4.0", "-e", ROOT, variable="WOODSHED_TEST_GYMNASIUM")
     seen = driven(python, "gymdrive.py", new_home(), tmp_path / "seen.json")
     assert "hello" in seen["instruction"]
     assert seen["told"] == []
@@ -82,7 +72,7 @@ def test_gymnasium_checks_and_acts_attempts(new_home: Callable[[], Path], tmp_pa
 
 def test_verifiers_runs_whole_attempts(new_home: Callable[[], Path], tmp_path: Path) -> None:
     """A taskset and a harness over Woodshed's tasks: the reward is the verdict's; what cannot begin has an error."""
-    python = python_with(tmp_path / "venv", "WOODSHED_TEST_VERIFIERS", ("verifiers==0.4.0",))
+    python = python_with(tmp_path / "venv", "verifiers==0.4.0", "-e", ROOT, variable="WOODSHED_TEST_VERIFIERS")
     seen = driven(python, "verifiersdrive.py", new_home(), tmp_path / "seen.json")
     assert (seen["reward"], seen["errors"], seen["verdict"]["passed"], seen["sampled"]) == (1.0, [], True, 2)
     assert seen["ok"] == [True, False]

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from exportkit import BROKEN, Emit, Talk, filled, rows_of, valid
-from woodshed.services.exporting import Order, dataset
+from otherpython import python_with
+from woodshed.services.exporting import Order, export
 from woodshed.services.home import opened
 
 READ = ("import json, sys; from datasets import load_dataset\n"
@@ -23,15 +23,7 @@ READ = ("import json, sys; from datasets import load_dataset\n"
 @pytest.fixture(scope="module")
 def reader(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A Python that has ``datasets``. WOODSHED_TEST_DATASETS names one that is there already."""
-    if given := os.environ.get("WOODSHED_TEST_DATASETS"):
-        return Path(given)
-    folder = tmp_path_factory.mktemp("datasets")
-    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-    done = subprocess.run([folder / "bin" / "pip", "install", "-q", "datasets>=4.7,<6"], capture_output=True, text=True,
-                          check=False)
-    if done.returncode:
-        pytest.skip(f"needs the package datasets: pip install datasets failed ({done.stderr.strip()[-200:]})")
-    return folder / "bin" / "python"
+    return python_with(tmp_path_factory.mktemp("datasets"), "datasets>=4.7,<6", variable="WOODSHED_TEST_DATASETS")
 
 
 def long(emit: Emit) -> None:
@@ -45,13 +37,13 @@ def short(emit: Emit) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("form", ["sft", "preference", "grpo"])
+@pytest.mark.parametrize("form", ["sft", "preference", "grpo", "calls"])
 def test_a_hub_reads_what_was_written(form: Any, reader: Path, tmp_path: Path) -> None:
     """JSONL and Parquet give the same rows, with messages and tools as objects."""
     with opened(tmp_path / "home") as home:
         run = filled(home, [("t", valid(1.0), long), ("t", valid(0.0), short), ("t", BROKEN, short)])
         for files in ("jsonl", "parquet"):
-            dataset(home, [run], Order(form, tmp_path / files, files=files))
+            export(home, [run], Order(form, tmp_path / files, files=files))
     env = {**os.environ, "HF_HOME": str(tmp_path / "hub"), "HF_HUB_OFFLINE": "1"}
     done = subprocess.run([reader, "-c", READ, tmp_path / "jsonl", tmp_path / "parquet"], env=env, capture_output=True,
                           text=True, check=False)

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +11,7 @@ import pytest
 from aiohttp import web
 
 from doors import Outside, door
+from otherpython import python_with
 from scripted import Script, said
 from woodshed.gateway import server
 
@@ -27,15 +25,7 @@ both = pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streame
 @pytest.fixture(scope="module")
 def sdks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A Python that has both SDKs. WOODSHED_TEST_SDKS names one that is there already."""
-    if given := os.environ.get("WOODSHED_TEST_SDKS"):
-        return Path(given)
-    folder = tmp_path_factory.mktemp("sdks")
-    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-    done = subprocess.run([folder / "bin" / "pip", "install", "-q", *NEEDS], capture_output=True, text=True,
-                          check=False)
-    if done.returncode:
-        pytest.skip(f"needs the packages {' and '.join(NEEDS)}: pip failed ({done.stderr.strip()[-200:]})")
-    return folder / "bin" / "python"
+    return python_with(tmp_path_factory.mktemp("sdks"), *NEEDS, variable="WOODSHED_TEST_SDKS")
 
 
 async def run(python: Path, scene: str, outside: Outside, dialect: str, streamed: bool) -> Any:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from kit import EXAMPLES
+from otherpython import python_with
 from woodshed.model.rollout import CallRecord, CaptureLevel, Rollout
 from woodshed.trainers import projections
 
@@ -31,15 +32,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def openenv(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A Python that has openenv. WOODSHED_TEST_OPENENV names one that is there already."""
-    if given := os.environ.get("WOODSHED_TEST_OPENENV"):
-        return Path(given)
-    folder = tmp_path_factory.mktemp("openenv")
-    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-    done = subprocess.run([folder / "bin" / "pip", "install", "-q", *NEEDS], capture_output=True, text=True,
-                          check=False)
-    if done.returncode:
-        pytest.skip(f"needs the packages {', '.join(NEEDS)}: pip failed ({done.stderr.strip()[-200:]})")
-    return folder / "bin" / "python"
+    return python_with(tmp_path_factory.mktemp("openenv"), *NEEDS, variable="WOODSHED_TEST_OPENENV")
 
 
 @contextmanager

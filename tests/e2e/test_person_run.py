@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ from typing import Any
 import pytest
 
 from kit import EXAMPLES, agent_row, run_json
+from loopback import Asked, listening
 from woodshed import settings
 from woodshed.cli.run import print_summary
 from woodshed.gateway.local import known
@@ -57,27 +56,12 @@ def endpoint() -> Iterator[tuple[str, list[dict[str, Any]]]]:
     """A server on loopback, and what it was asked."""
     asked: list[dict[str, Any]] = []
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            asked.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-            content = answered(asked[-1])
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
+    def post(one: Asked) -> None:
+        asked.append(json.loads(one.body()))
+        one.say(answered(asked[-1]))
 
-        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 (the library's name)
-            """Say nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}/v1", asked
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with listening(post) as url:
+        yield f"{url}/v1", asked
 
 
 def events_of(home: Path, run: str) -> list[Event]:

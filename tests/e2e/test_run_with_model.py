@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kit import EXAMPLES, agent_row, run_json, woodshed
+from loopback import Asked, listening
 
 TASK = EXAMPLES / "first-steps" / "write-file"
 Answer = Callable[[dict[str, Any], int], tuple[int, dict[str, str], bytes]]
@@ -29,29 +28,13 @@ def endpoint(answer: Answer) -> Iterator[tuple[str, list[str]]]:
     """A server on loopback; its address as --model wants it, and the Authorization headers it saw."""
     seen: list[str] = []
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            seen.append(self.headers.get("Authorization", ""))
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            status, headers, content = answer(body, len(seen))
-            self.send_response(status)
-            for name, value in {**headers, "Content-Length": str(len(content))}.items():
-                self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(content)
+    def post(asked: Asked) -> None:
+        seen.append(asked.headers.get("Authorization", ""))
+        status, headers, content = answer(json.loads(asked.body()), len(seen))
+        asked.say(content, status, headers)
 
-        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 (the library's name)
-            """Say nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"tiny@http://127.0.0.1:{server.server_address[1]}/v1", seen
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with listening(post) as url:
+        yield f"tiny@{url}/v1", seen
 
 
 def said(text: str) -> tuple[int, dict[str, str], bytes]:

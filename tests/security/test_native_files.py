@@ -18,11 +18,6 @@ from woodshed.sandbox.native.box import NativeSandbox
 from woodshed.sandbox.native.engine import NativeEngine
 
 
-@pytest.fixture(scope="module")
-def images(shed_home: Path) -> Images:
-    return Images(shed_home)
-
-
 @pytest.fixture
 async def box(shed_home: Path, images: Images) -> AsyncIterator[NativeSandbox]:
     engine = NativeEngine(shed_home, images=images)

@@ -154,11 +154,6 @@ async def attempt(engine: NativeEngine, attack: Attack) -> str | None:
         await box.close()
 
 
-@pytest.fixture(scope="module")
-def images(shed_home: Path) -> Images:
-    return Images(shed_home)
-
-
 @pytest.fixture
 async def engine(shed_home: Path, images: Images) -> AsyncIterator[NativeEngine]:
     made = NativeEngine(shed_home, images=images)

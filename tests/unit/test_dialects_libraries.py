@@ -13,13 +13,13 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import tarfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from otherpython import python_with
 from woodshed.harness.dialects.chats import CHATS
 from woodshed.harness.dialects.families import FAMILIES
 from woodshed.harness.dialects.hearing import hear
@@ -110,15 +110,6 @@ json.dump(made, sys.stdout)
 """
 
 
-def python(folder: Path, *packages: str) -> Path:
-    """A Python with these packages."""
-    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-    done = subprocess.run([folder / "bin" / "pip", "install", "-q", *packages], capture_output=True, text=True)
-    if done.returncode:
-        pytest.skip(f"{packages[0]} cannot be installed here; set an index that pip reaches: {done.stderr[-200:]}")
-    return folder / "bin" / "python"
-
-
 @pytest.fixture(scope="module")
 def vocabulary(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with harmony's vocabulary."""
@@ -157,7 +148,8 @@ def test_harmony_writes_and_reads_what_we_do(vocabulary: Path, tmp_path: Path) -
     asked = {"tools": [[tool.name, tool.description, dict(tool.parameters)] for tool in TOOLS], "calls": calls,
              "texts": texts}
     done = subprocess.run(
-        [python(tmp_path, "openai-harmony"), "-c", HARMONY], input=json.dumps(asked), capture_output=True, text=True,
+        [python_with(tmp_path, "openai-harmony"), "-c", HARMONY], input=json.dumps(asked), capture_output=True,
+        text=True,
         env={**os.environ, "TIKTOKEN_ENCODINGS_BASE": str(vocabulary)}, check=False)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
@@ -196,7 +188,7 @@ def test_mistral_common_writes_what_we_do_and_we_read_what_it_writes(tmp_path: P
             {"role": "system", "content": "SYS"}, {"role": "user", "content": "USER"},
             {"role": "assistant", "content": "", "tool_calls": made}, *results]})
     (folder / "asked.json").write_text(json.dumps(requests))
-    done = subprocess.run([python(tmp_path / "venv", "mistral-common[sentencepiece]"), "-c", MISTRAL, folder],
+    done = subprocess.run([python_with(tmp_path / "venv", "mistral-common[sentencepiece]"), "-c", MISTRAL, folder],
                           capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     types = Types(TOOLS)

@@ -20,11 +20,6 @@ from woodshed.sandbox.native.engine import NativeEngine
 pytest.importorskip("cryptography", reason="cryptography is missing: pip install 'woodshed[intercept]'")
 
 
-@pytest.fixture(scope="module")
-def images(shed_home: Path) -> Images:
-    return Images(shed_home)
-
-
 @pytest.fixture
 async def engine(shed_home: Path, images: Images, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[NativeEngine]:
     monkeypatch.setenv("COMPANY_TOKEN", SECRET)

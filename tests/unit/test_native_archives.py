@@ -26,11 +26,6 @@ from woodshed.sandbox.native.layers import Layer
 SPEC, POLICY = EnvironmentSpec(), SandboxPolicy()
 
 
-@pytest.fixture(scope="module")
-def images(shed_home: Path) -> Images:
-    return Images(shed_home)
-
-
 @pytest.fixture
 async def engine(shed_home: Path, images: Images) -> AsyncIterator[NativeEngine]:
     made = NativeEngine(shed_home, images=images)

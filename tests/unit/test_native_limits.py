@@ -22,11 +22,6 @@ NEEDS_MEMORY = pytest.mark.skipif(
 SPEC = EnvironmentSpec()
 
 
-@pytest.fixture(scope="module")
-def images(shed_home: Path) -> Images:
-    return Images(shed_home)
-
-
 @pytest.fixture
 async def engine(shed_home: Path, images: Images) -> AsyncIterator[NativeEngine]:
     made = NativeEngine(shed_home, images=images)

@@ -39,11 +39,6 @@ class OfShell:
         return dataclasses.replace(self._images.prepare(spec), shell=f"/bin/{self._shell}")
 
 
-@pytest.fixture(scope="module")
-def images(shed_home: Path) -> Images:
-    return Images(shed_home)
-
-
 @pytest.fixture(params=[BASH, "sh"])
 async def engine(request: pytest.FixtureRequest, shed_home: Path, images: Images) -> AsyncIterator[NativeEngine]:
     made = NativeEngine(shed_home, images=OfShell(images, request.param))

@@ -34,11 +34,6 @@ from woodshed.sandbox.native.squash import squash
 SPEC, POLICY = EnvironmentSpec(), SandboxPolicy()
 
 
-@pytest.fixture(scope="module")
-def images(shed_home: Path) -> Images:
-    return Images(shed_home)
-
-
 @pytest.fixture
 async def engine(shed_home: Path, images: Images) -> AsyncIterator[NativeEngine]:
     made = NativeEngine(shed_home, images=images)

@@ -184,14 +184,16 @@ def test_a_worker_that_drains_takes_nothing_and_one_that_leaves_is_no_death(shar
     assert shared.queue.deaths(had[0]) == 0
 
 
-def test_a_retry_waits_for_its_time(shared: Store) -> None:
+def test_a_retry_waits_for_its_time(shared: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """An attempt that is given back for later is nobody's until then, and others go before it."""
+    told = [1000.0]
+    monkeypatch.setattr(clock, "seconds", lambda connection: told[0])
     submit(shared, 2)
     first, second = claimed(shared, "one")
     assert shared.queue.give_back(first, "one", after_s=0.3)
     assert shared.queue.give_back(second, "one")
     assert claimed(shared, "two") == [second]
-    time.sleep(0.35)
+    told[0] += 0.35
     assert claimed(shared, "two") == [first]
 
 

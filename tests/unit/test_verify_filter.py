@@ -2,32 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
-import io
 from pathlib import Path
-from typing import BinaryIO
 
 import pytest
 
 from woodshed.model import Change, ChangeKind, ChangeSet, EnvironmentSpec, Task, Upload, VerifierSpec
+from woodshed.sandbox.conformance import MemoryBlobs
 from woodshed.verify.filter import Filtered, filtered
 from woodshed.verify.protect import Rules, Touch
 from woodshed.verify.start import Start
-
-
-class Memory:
-    """Blobs in a dict: the smallest true BlobSink."""
-
-    def __init__(self) -> None:
-        self.held: dict[str, bytes] = {}
-
-    def put(self, content: bytes | BinaryIO) -> str:
-        data = content if isinstance(content, bytes) else content.read()
-        self.held[digest := hashlib.sha256(data).hexdigest()] = data
-        return digest
-
-    def open(self, sha256: str) -> BinaryIO:
-        return io.BytesIO(self.held[sha256])
 
 
 class World:
@@ -44,7 +27,7 @@ class World:
         environment = EnvironmentSpec(uploads=(Upload(source=root / "start", target="/workspace"),))
         self.task = Task(id="t", folder=root, digest="d", instruction="", environment=environment,
                          verifier=VerifierSpec(tests=root / "hidden", protected=protected, capture=("/workspace",)))
-        self.blobs = Memory()
+        self.blobs = MemoryBlobs()
 
     def file(self, path: str, text: str) -> Change:
         return Change(path=f"/workspace/{path}", kind=ChangeKind.FILE, size=len(text),
@@ -136,7 +119,7 @@ def test_steering_tables_are_merged(world: World) -> None:
     result = world.filter(world.file("pyproject.toml", '[project]\nname = "b"\n'))
     (change,) = result.changes.changes
     assert change.sha256 is not None
-    content = world.blobs.held[change.sha256]
+    content = world.blobs.content[change.sha256]
     assert b'addopts = "-q"' in content
     assert b'name = "b"' in content
     assert change.size == len(content)
