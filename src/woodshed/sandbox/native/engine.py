@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import os
 import socket
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -41,7 +40,6 @@ _ENV = {
 }
 """A box with no more entries than this is removed at once, a larger one in a thread."""
 _FEW, _SMALL_BYTES = 64, 1 << 20
-_TAIL_CHARS = 2000
 _ALWAYS: frozenset[Capability] = frozenset(
     {"network", "snapshot", "fork", "export", "memory", "cpus", "disk", "freeze", "pty", "session", "watch",
      "listen"})
@@ -181,15 +179,7 @@ class NativeEngine:
     # -- root file systems ---------------------------------------------------------------------------------------------
 
     async def _root(self, opened: _Opened, spec: EnvironmentSpec) -> Root:
-        key = roots.key(spec)
-        task = self._roots.get(key)
-        if task is None:
-            task = self._roots[key] = asyncio.get_running_loop().create_task(self._prepare(opened, spec))
-        if not task.done():
-            await asyncio.wait([task])
-        if task.cancelled() or task.exception():
-            self._roots.pop(key, None)  # the next one may have more luck
-        return task.result()
+        return await roots.once(self._roots, spec, lambda: self._prepare(opened, spec))
 
     async def _prepare(self, opened: _Opened, spec: EnvironmentSpec) -> Root:
         loop = asyncio.get_running_loop()
@@ -209,17 +199,13 @@ class NativeEngine:
                 result = await box.exec(command, user=0, timeout_s=spec.setup_timeout_s)
             except SandboxDied as error:
                 raise EnvironmentFault(f"the setup command ended its sandbox: {error}") from error
-            if result.exit_code:
-                how = "timed out" if result.timed_out else f"exited {result.exit_code}"
-                tail = (result.stdout + result.stderr).decode(errors="replace")[-_TAIL_CHARS:]
-                raise EnvironmentFault(f"the setup command {how}: {tail}")
+            roots.check_setup(result)
             await box.kill_all()
             kept = opened.place.path / f"setup-{self._made}"
             (box.world.folder / "u").rename(kept)
         finally:
             await box.close()
-        digest = hashlib.sha256(f"{root.digest}\n{spec.workdir}\n{sorted(spec.env.items())}\n{command}".encode())
-        return Root(f"sha256:{digest.hexdigest()}", (kept, *root.lowers), root.image)
+        return Root(roots.set_up_digest(root.digest, spec, command), (kept, *root.lowers), root.image)
 
     # -- boxes ---------------------------------------------------------------------------------------------------------
 

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from woodshed.errors import EnvironmentFault, Unsupported
+from woodshed.interfaces import ExecResult
 from woodshed.model import EnvironmentSpec, SandboxPolicy
 from woodshed.sandbox.native.link import Acting
+
+_Root = TypeVar("_Root")
+_TAIL_CHARS = 2000
 
 
 class Bound(Protocol):
@@ -103,6 +108,38 @@ def key(spec: EnvironmentSpec) -> object:
     """Equal for specs whose sandboxes start with the same files."""
     setup = spec.setup and (spec.workdir, spec.setup, tuple(sorted(spec.env.items())))
     return spec.image, spec.requirements, spec.uploads, spec.user, spec.programs, setup
+
+
+async def once(
+    made: dict[object, asyncio.Task[_Root]], spec: EnvironmentSpec, make: Callable[[], Coroutine[Any, Any, _Root]]
+) -> _Root:
+    """The root of ``spec``, made once for whoever asks; anew after a failure, which all who waited have. Raises as it.
+
+    Who is cancelled while waiting takes nobody else's away.
+    """
+    name = key(spec)
+    task = made.get(name)
+    if task is None:
+        task = made[name] = asyncio.get_running_loop().create_task(make())
+    if not task.done():
+        await asyncio.wait([task])
+    if task.cancelled() or task.exception():
+        made.pop(name, None)  # the next one may have more luck
+    return task.result()
+
+
+def check_setup(result: ExecResult) -> None:
+    """The setup command did its work. Raises EnvironmentFault with the end of what it said."""
+    if result.exit_code:
+        how = "timed out" if result.timed_out else f"exited {result.exit_code}"
+        tail = (result.stdout + result.stderr).decode(errors="replace")[-_TAIL_CHARS:]
+        raise EnvironmentFault(f"the setup command {how}: {tail}")
+
+
+def set_up_digest(below: str, spec: EnvironmentSpec, command: str) -> str:
+    """The digest of the root ``below`` with what ``command`` made of it."""
+    total = hashlib.sha256(f"{below}\n{spec.workdir}\n{sorted(spec.env.items())}\n{command}".encode())
+    return f"sha256:{total.hexdigest()}"
 
 
 class _Threads:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import os
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -33,7 +32,6 @@ _ENV = {
     "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "USER": "root",
     "LANG": "C.UTF-8",
 }
-_TAIL_CHARS = 2000
 _TMP_MB, _SHM_MB = 1024, 256
 _START_S = 120.0
 _OWN_MB = 24
@@ -198,15 +196,7 @@ class RemoteEngine:
     # -- roots ---------------------------------------------------------------------------------------------------------
 
     async def _root(self, opened: _Opened, spec: EnvironmentSpec) -> _Root:
-        key = roots.key(spec)
-        task = opened.roots.get(key)
-        if task is None:
-            task = opened.roots[key] = asyncio.get_running_loop().create_task(self._prepare(opened, spec))
-        if not task.done():
-            await asyncio.wait([task])
-        if task.cancelled() or task.exception():
-            opened.roots.pop(key, None)  # the next one may have more luck
-        return task.result()
+        return await roots.once(opened.roots, spec, lambda: self._prepare(opened, spec))
 
     async def _prepare(self, opened: _Opened, spec: EnvironmentSpec) -> _Root:
         image = await in_own_thread(opened.images.prepare, spec)
@@ -220,15 +210,11 @@ class RemoteEngine:
             try:
                 await box.begin()
                 result = await box.exec(command, user=0, timeout_s=spec.setup_timeout_s)
-                if result.exit_code:
-                    how = "timed out" if result.timed_out else f"exited {result.exit_code}"
-                    tail = (result.stdout + result.stderr).decode(errors="replace")[-_TAIL_CHARS:]
-                    raise EnvironmentFault(f"the setup command {how}: {tail}")
+                roots.check_setup(result)
                 await box.kill_all()
             except SandboxDied as error:
                 raise EnvironmentFault(f"the setup command ended its sandbox: {error}") from error
-            total = hashlib.sha256(f"{root.digest}\n{spec.workdir}\n{sorted(spec.env.items())}\n{command}".encode())
-            digest = f"sha256:{total.hexdigest()}"
+            digest = roots.set_up_digest(root.digest, spec, command)
             await box.end()
             return _Root(digest, await made.keep(digest), root.image)
         finally:
