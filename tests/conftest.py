@@ -44,7 +44,7 @@ def new_home(shed_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Calla
     return made
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def images(shed_home: Path) -> Images:
     """Images of the session's state folder."""
     return Images(shed_home)
