@@ -10,6 +10,7 @@ from typing import Any
 
 from kit import woodshed
 from tokenserver import reader
+from woodshed.model import Attempt, Event, EventKind, StopReason
 from woodshed.services.history import history
 from woodshed.services.home import opened
 from woodshed.trainers.records import calls_of
@@ -34,6 +35,14 @@ def exported(home: Path, run: str, out: Path, *more: str) -> list[dict[str, Any]
     return [json.loads(line) for file in sorted((out / "data").iterdir()) for line in file.read_text().splitlines()]
 
 
+def cut_off(attempt: Attempt, events: Sequence[Event]) -> int | None:
+    """The call that ran when the attempt's time was over, from 0: its answer may come when nobody is there."""
+    calls = [event.data["call"] for event in events if event.kind is EventKind.MODEL_CALL]
+    told = {event.data["call"] for event in events if event.kind is EventKind.MODEL_RESULT}
+    over = attempt.outcome is not None and attempt.outcome.stop is StopReason.WALL
+    return len(calls) - 1 if over and calls and calls[-1] not in told else None
+
+
 def held_against(
     delivered: Callable[[Sequence[int]], Sequence[Truth]], home: Path, run: str, rollouts: Sequence[Mapping[str, Any]],
     vocabulary: int,
@@ -46,8 +55,10 @@ def held_against(
     with opened(home) as place:
         for made in rollouts:
             attempt = place.store.attempt(made["attempt"])
-            records = calls_of(history(place, attempt), reader(place.blobs), vocabulary=vocabulary).records
-            truth = delivered([attempt.seed + number for number in range(MOST_CALLS)])
+            events = history(place, attempt)
+            records = calls_of(events, reader(place.blobs), vocabulary=vocabulary).records
+            cut = cut_off(attempt, events)
+            truth = delivered([attempt.seed + number for number in range(MOST_CALLS) if number != cut])
             assert [record.completion_token_ids for record in records] == [one.completion for one in truth]
             assert [record.logprobs for record in records] == [one.logprobs for one in truth]
             assert [len(record.prompt_token_ids or ()) for record in records] == [one.prompt_count for one in truth]

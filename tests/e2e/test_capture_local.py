@@ -81,8 +81,8 @@ async def test_a_real_model_is_captured_whole(
         with tapped(address.removesuffix("/v1"), lost=0.2) as tap:
             done = await asyncio.to_thread(
                 woodshed, "run", TASK, "--agent", agent, "--model", f"qwen2.5-coder@{tap.url}", "--model-key",
-                KEY_VARIABLE, "-n", str(ATTEMPTS), "-c", "2", "--wall", "900", "--capture", "auto", "--require-capture",
-                "tokens+logprobs", *options, "--json", home=home, timeout=7200)
+                KEY_VARIABLE, "-n", str(ATTEMPTS), "-c", "2", "--wall", "3600", "--capture", "auto",
+                "--require-capture", "tokens+logprobs", *options, "--json", home=home, timeout=7200)
     assert done.returncode == 0, done.stderr
     assert "capture tokens+logprobs (llama.cpp)" in done.stderr
     run = json.loads(done.stdout.strip().splitlines()[-1])["run"]
