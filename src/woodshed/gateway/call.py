@@ -30,6 +30,7 @@ from woodshed.model.tokens import Tokens, flaws
 
 _T = TypeVar("_T", ModelRequest, ModelResponse)
 
+_Body = Callable[[ModelRequest, ModelSpec, int], dict[str, Any]]
 ANSWER_BYTES = 16_000_000  # far above any honest answer: 2,048 tokens with logprobs and ids are under 1 MB
 
 
@@ -163,8 +164,9 @@ async def _persist(
 
 async def _send(request: ModelRequest, spec: ModelSpec, road: Road, seed: int, endpoint: Endpoint) -> ModelResponse:
     """One try, at one endpoint."""
-    at, version = spec.at(endpoint.url), endpoint.version or spec.policy_version
-    url, body, read = _completions(at), wire.body, wire.answer
+    at, version = spec.at(endpoint.url), spec.policy_version
+    url, read = _completions(at), wire.answer
+    body: _Body = partial(wire.body, thought=endpoint.thought or wire.THOUGHT)
     if responses.meant(at):
         url, body, read = at.base_url.rstrip("/"), responses.body, responses.answer
     elif completions.meant(at):
@@ -178,6 +180,8 @@ async def _send(request: ModelRequest, spec: ModelSpec, road: Road, seed: int, e
     written = unparsed(status, content)
     data = wire.parsed(content) if written is None else {}
     response = read(content, seconds, data) if written is None else ModelResponse(written, finish_reason=UNPARSED)
+    if response.reasoning:
+        endpoint.thought = wire.thinks_in(data)
     response = replace(response, seconds=seconds, endpoint=endpoint.url if spec.others else None)
     if capturing is not None:
         return await _captured(response, capturing, data, _asking(at, road), sent, version)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import aiohttp
@@ -66,13 +67,6 @@ class Gateway:
                 found[url] = fault
         return found
 
-    def policy(self, endpoint: str, version: str) -> None:
-        """From now on the weights at this address are ``version``: calls that are sent from now on are stamped so.
-
-        A server that tells a version of its own is believed.
-        """
-        self._pools.endpoint(endpoint).version = version
-
     def serve(self, model: ModelClient, gate: Gate, name: str) -> ModelDoor:
         """See :data:`woodshed.interfaces.Serve`. Raises nothing; must be called where the event loop runs."""
         from woodshed.gateway.server import Door  # the server's half of the HTTP library, which few runs need
@@ -105,6 +99,10 @@ class _Client:
     async def call(self, request: ModelRequest) -> ModelResponse:
         seed = self._seed + self._calls
         self._calls += 1
+        if self._spec.reasoning == "drop":
+            request = replace(request, messages=[
+                message.model_copy(update={"reasoning": ""}) if message.reasoning else message
+                for message in request.messages])
         known = recalled(self._past.popleft()) if self._past else None
         return await call(request, self._spec, self._gateway.road(), _Entry(self._log), seed=seed, known=known,
                           stay=self._stay)

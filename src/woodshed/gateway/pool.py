@@ -27,15 +27,16 @@ BUSY_S = 1.0
 
 @dataclass(eq=False)
 class Endpoint:
-    """One address. ``load`` counts calls that are there, or wait for room; ``version`` is that of its weights."""
+    """One address. ``load`` counts calls that are there, or wait for room."""
 
     url: str
     room: asyncio.Semaphore | None = None
     load: int = 0
     sent: int = 0
-    version: str | None = None
     capturing: dict[tuple[str, str], Capturing] = field(default_factory=dict)
     """How it is asked for tokens, by model and by what was asked for: found by probing, once."""
+    thought: tuple[str, ...] = ()
+    """In which field it tells what a model thought, once it told any."""
     probing: asyncio.Lock = field(default_factory=asyncio.Lock)
     busy_until: float = 0.0
     failures: int = 0
