@@ -38,7 +38,7 @@ from woodshed.model import (
     StopReason,
     Usage,
 )
-from woodshed.model.agent import Capture
+from woodshed.model.agent import Capture, Reasoning
 from woodshed.model.event import now
 from woodshed.store.blobs import Blobs
 
@@ -93,6 +93,7 @@ class World:
     sent: Sequence[tuple[int, bool, str]] = ()
     """What is said to the agent: after so many turns at the earliest, and where true, when it says that it is done."""
     capture: Capture = "off"
+    reasoning: Reasoning = "send"
     person: ModelClient | None = None
     """Plays the task's person."""
 
@@ -126,7 +127,7 @@ class World:
         async def keep() -> None:
             return None
 
-        model = ModelSpec(name="scripted", base_url=url, capture=self.capture)
+        model = ModelSpec(name="scripted", base_url=url, capture=self.capture, reasoning=self.reasoning)
         agent = Agent(name="a", harness="loop", model=model, limits=self.limits, policy=self.policy)
         gateway, blobs = Gateway(patience=Patience(tries=1)), self.blobs
         box = self.box(self.folder / f"box{self.execution}")

@@ -39,6 +39,8 @@ RequireCapture = Annotated[str | None, typer.Option(
     metavar="LEVEL", help="Refuse to run where the endpoint tells less: tokens+logprobs, tokens or text.")]
 PolicyVersion = Annotated[str | None, typer.Option(
     metavar="VERSION", help="Of the model's weights, where the server does not tell it; stands in each record.")]
+Reasoning = Annotated[str, typer.Option(
+    metavar="RULE", help="Whether what a model thought goes back to it with the conversation: send or drop.")]
 Person = Annotated[str | None, typer.Option(
     metavar="MODEL", help="Plays the persons of tasks that have one: local, or NAME@URL; its key as --model-key.")]
 Verifier = Annotated[str, typer.Option(help="fresh, or poisoned: a second run whose secretly broken tests must fail.")]
@@ -80,6 +82,7 @@ class Asked:
     capture: Capture = "off"
     require_capture: RequireCapture = None
     policy_version: PolicyVersion = None
+    reasoning: Reasoning = "send"
     person: Person = None
     dialect: Dialect = "auto"
     tools: Tools = "default"
@@ -127,7 +130,8 @@ class Asked:
         sampling = Sampling(temperature=self.temperature, max_tokens=self.max_tokens)
         spec = agent_service.parse_model(
             self.model, sampling=sampling, key_variable=self.model_key, capture=self.capture,
-            require=self.require_capture, policy_version=self.policy_version) if self.model else None
+            require=self.require_capture, policy_version=self.policy_version,
+            reasoning=self.reasoning) if self.model else None
         bound = boxes.load_policy(self.policy) if self.policy else None
         limits = AgentLimits(turns=self.turns, tool_calls=self.tool_calls, tokens=self.tokens, wall_s=self.wall)
         named = [name.strip() for name in self.tools.split(",") if name.strip()]

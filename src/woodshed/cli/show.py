@@ -99,11 +99,13 @@ def _print_trace(told: dict[str, Any]) -> None:
         done += own
         marks = [f"step {done}"] * own + ["inherited"] * step["inherited"]
         out.print(f"\n[bold cyan]{step['index']} {step['source']}[/]" + (f" ({', '.join(marks)})" if marks else ""))
+        if step["reasoning"]:
+            out.print(f"thought: {plain(step['reasoning'].rstrip())}", style="dim")
         if step["message"]:
             out.print(plain(step["message"].rstrip()))
         answers = {o["call"]: o for o in step["observations"]}
         for call in step["tool_calls"]:
-            out.print(f"[yellow]▸ {plain(call['name'])}[/] {plain(report.arguments(call))}")
+            out.print(f"[yellow]▸ {plain(call['name'])}:[/] {plain(report.arguments(call))}")
             answer = answers.get(call["id"])
             if answer is None:
                 out.print("  interrupted", style="red")

@@ -16,4 +16,5 @@ def recalled(answer: Answer) -> ModelResponse | ModelFault:
     return ModelResponse(
         content=answer.content, tool_calls=answer.tool_calls, finish_reason=answer.finish_reason,
         prompt_tokens=answer.prompt_tokens, completion_tokens=answer.completion_tokens, seconds=answer.seconds,
+        reasoning=answer.reasoning,
     )

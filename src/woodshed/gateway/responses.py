@@ -45,6 +45,9 @@ def _items(message: Message) -> Iterator[dict[str, Any]]:
     if message.role == "tool":
         yield {"type": "function_call_output", "call_id": message.call or "", "output": printable(message.content)}
         return
+    if message.reasoning:
+        yield {"type": "reasoning", "id": "rs", "summary": [],
+               "content": [{"type": "reasoning_text", "text": printable(message.reasoning)}]}
     if message.content or not message.tool_calls:
         yield {"role": message.role, "content": printable(message.content)}
     for call in message.tool_calls:
@@ -75,7 +78,8 @@ def answer(payload: bytes, seconds: float, data: Any = None) -> ModelResponse:
     return ModelResponse(
         content="".join(_text(item) for item in output if item.get("type") == "message"), tool_calls=calls,
         finish_reason=_finish(data, bool(calls)), prompt_tokens=wire.count(usage.get("input_tokens")),
-        completion_tokens=wire.count(usage.get("output_tokens")), seconds=seconds)
+        completion_tokens=wire.count(usage.get("output_tokens")), seconds=seconds,
+        reasoning="".join(_thought(item) for item in output if item.get("type") == "reasoning"))
 
 
 def _finish(data: Mapping[str, Any], calls: bool) -> str:
@@ -94,6 +98,12 @@ def _text(item: Mapping[str, Any]) -> str:
         raise ModelGarbled(f"a message's content is a {type(content).__name__}, not a list of parts")
     return "".join(printable(str(part.get("text") or part.get("refusal") or "")) for part in content
                    if isinstance(part, Mapping))
+
+
+def _thought(item: Mapping[str, Any]) -> str:
+    """The text of a reasoning item; its summary where the server tells no more."""
+    texts = (_text({"content": item[name]}) for name in ("content", "summary") if item.get(name))
+    return next(filter(None, texts), "")
 
 
 def _call(index: int, item: Mapping[str, Any]) -> ToolCall:

@@ -7,10 +7,11 @@ extension and is sent only when asked for.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from woodshed.errors import ModelGarbled
+from woodshed.gateway.capture.server import part
 from woodshed.gateway.parsing import loads
 from woodshed.interfaces import ModelRequest, ModelResponse, ToolSpec
 from woodshed.model import Message, ModelSpec, ToolCall, printable, written_call
@@ -21,6 +22,9 @@ PASSED = ("temperature", "top_p", "top_k", "min_p", "presence_penalty", "frequen
           "response_format", "reasoning_effort")
 """What else a program may ask of the server (``ModelRequest.asked``), besides ``seed``, and with tools:"""
 _WITH_TOOLS = ("tool_choice", "parallel_tool_calls")
+THOUGHT = ("reasoning_content", "reasoning")
+"""In which field servers tell, and are told, what a model thought: SGLang, llama.cpp, DeepSeek and older vLLM in the
+first, vLLM since 0.12 and gpt-oss's servers in the second. Records have the first."""
 
 
 def effective(request: ModelRequest, spec: ModelSpec) -> dict[str, Any]:
@@ -32,12 +36,15 @@ def effective(request: ModelRequest, spec: ModelSpec) -> dict[str, Any]:
     return asked | spec.sampling.model_dump(mode="json", exclude_none=True)
 
 
-def body(request: ModelRequest, spec: ModelSpec, seed: int) -> dict[str, Any]:
-    """The JSON body of one call; ``seed`` where neither the agent's config nor the request names one."""
+def body(request: ModelRequest, spec: ModelSpec, seed: int, thought: Sequence[str] = THOUGHT) -> dict[str, Any]:
+    """The JSON body of one call; ``seed`` where neither the agent's config nor the request names one.
+
+    What the model thought is sent back in the fields ``thought``: the server's own, or all where it is not known yet.
+    """
     sampling = effective(request, spec)
     asked: dict[str, Any] = {
         "model": spec.name,
-        "messages": [message_json(message) for message in request.messages],
+        "messages": [message_json(message, thought) for message in request.messages],
         "max_tokens": min(request.max_tokens or sampling["max_tokens"], sampling["max_tokens"]),
         "seed": sampling.get("seed", seed) & SEED_BITS,
         "stream": False,
@@ -52,7 +59,7 @@ def sampled(body: Mapping[str, Any]) -> dict[str, Any]:
     return {name: body[name] for name in names if name in body}
 
 
-def message_json(message: Message) -> dict[str, Any]:
+def message_json(message: Message, thought: Sequence[str] = THOUGHT[:1]) -> dict[str, Any]:
     """One message as it is sent. A call whose arguments were no object is sent with ``{}``: servers parse history."""
     sent: dict[str, Any] = {"role": message.role, "content": printable(message.content)}
     if message.tool_calls:
@@ -63,8 +70,8 @@ def message_json(message: Message) -> dict[str, Any]:
         ]
     if message.call is not None:
         sent["tool_call_id"] = message.call
-    if message.reasoning:  # in the newer word and the older: a server reads the one it knows
-        sent["reasoning"] = sent["reasoning_content"] = printable(message.reasoning)
+    if message.reasoning:
+        sent |= dict.fromkeys(thought, printable(message.reasoning))
     return sent
 
 
@@ -103,8 +110,14 @@ def answer(payload: bytes, seconds: float, data: Any = None) -> ModelResponse:
         prompt_tokens=count(usage.get("prompt_tokens")),
         completion_tokens=count(usage.get("completion_tokens")),
         seconds=seconds,
-        reasoning=_text(message.get("reasoning_content") or message.get("reasoning")),
+        reasoning=_text(next((message[name] for name in THOUGHT if message.get(name)), None)),
     )
+
+
+def thinks_in(data: Any) -> tuple[str, ...]:
+    """The field in which an answer tells what the model thought; none where it tells nothing of that."""
+    message = part(data, "choices", 0, "message")
+    return next(((name,) for name in THOUGHT if isinstance(message, Mapping) and message.get(name)), ())
 
 
 def excerpt(payload: bytes, length: int = 300) -> str:

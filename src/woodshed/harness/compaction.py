@@ -1,7 +1,8 @@
 """Compaction: a conversation made smaller. What is left out stays on the shelf, and one event says what and where.
 
-First old outputs go, the oldest first; then whole turns, for which a summary stands; the system prompt, the task and
-the last turns stay as they are. Only where those alone are too much for the window are they shortened, too.
+First old thoughts go, then old outputs, the oldest first; then whole turns, for which a summary stands; the system
+prompt, the task and the last turns stay as they are. Only where those alone are too much for the window are they
+shortened, too.
 """
 
 from __future__ import annotations
@@ -53,19 +54,31 @@ class Compaction:
     def to(self, goal: int, most: int) -> bool:
         """Come down to ``goal`` tokens by leaving out what is old, and below ``most`` by any means. True if smaller."""
         before = self._tokens()
+        thoughts = list(self._without_thoughts(goal, self._held.turns[:-KEPT_TURNS]))
         outputs = list(self._without_outputs(goal))
         turns = list(self._without_turns(goal))
+        if self._tokens() > most:
+            thoughts += self._without_thoughts(most, self._held.turns)
         words = list(self._shortened(most)) if self._tokens() > most else []
         after = self._tokens()
-        if outputs or turns or words:
+        if thoughts or outputs or turns or words:
             shown = self._held.summary.tail if self._held.summary is not None else ""
             self._kit.emit(EventKind.COMPACTION, {
                 "outputs": outputs, "turns": turns, "words": words, "tokens_before": before, "tokens_after": after,
-                "summary": shown})
+                "summary": shown, **({"thoughts": thoughts} if thoughts else {})})
         return after < before
 
     def _tokens(self) -> int:
         return self._gauge.tokens(self._held.weight)
+
+    def _without_thoughts(self, goal: int, turns: list[Turn]) -> Iterator[str]:
+        for turn in turns:
+            if self._tokens() <= goal:
+                return
+            if turn.said is not None and turn.said.reasoning:
+                self._keep_words(turn)
+                turn.forget()
+                yield turn.handle
 
     def _without_outputs(self, goal: int) -> Iterator[str]:
         for turn in self._held.turns[:-KEPT_TURNS]:
@@ -108,5 +121,6 @@ class Compaction:
                     yield turn.handle
 
     def _keep_words(self, turn: Turn) -> None:
-        if turn.said is not None and not turn.hushed:
-            self._kit.shelf.keep(turn.handle, turn.words())
+        """Whole, as it was before any of it was left out."""
+        if turn.said is not None and turn.handle not in self._kit.shelf:
+            self._kit.shelf.keep(turn.handle, turn.whole())

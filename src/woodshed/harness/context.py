@@ -29,6 +29,7 @@ class Conversation:
     def __init__(self, acting: Acting, dialect: Dialect, tools: list[ToolSpec], kit: Kit, *, prefix: str = "t") -> None:
         self._acting, self._specs, self._kit, self._prefix = acting, tools, kit, prefix
         model = acting.agent.model
+        self._recalls = model is None or model.reasoning == "send"
         self._room = Room(model.context_tokens if model else None, model.sampling.max_tokens if model else 2048)
         self._gauge = Gauge()
         self._reading = Reading()
@@ -97,9 +98,10 @@ class Conversation:
         calls = tuple(call.model_copy(update={"id": f"{self._prefix}{number % 10_000:04d}c{count % 1000:03d}"})
                       for count, call in enumerate(reading.calls, 1))
         self._reading = replace(reading, calls=calls)
-        said = Entry("assistant", response.content, calls=calls if reading.native else ())
+        thought = response.reasoning if self._recalls else ""
+        said = Entry("assistant", response.content, calls=calls if reading.native else (), reasoning=thought)
         if calls and reading.family is not None:
-            said = Entry("assistant", reading.said, calls=calls, written=response.content,
+            said = Entry("assistant", reading.said, calls=calls, written=response.content, reasoning=thought,
                          spell=partial(reading.family.write, types=Types(self._specs)))
         self.turns.append(Turn(number, said))
         return self._reading

@@ -62,7 +62,7 @@ class Meter:
             "prompt_tokens": usage.prompt_tokens + response.prompt_tokens,
             "completion_tokens": usage.completion_tokens + response.completion_tokens,
         })
-        guess = sent + weigh(response.content)
+        guess = sent + weigh(response.content) + weigh(response.reasoning)
         self._spent += (response.prompt_tokens + response.completion_tokens) or guess
 
     def tool_call(self) -> None:

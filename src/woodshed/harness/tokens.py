@@ -22,9 +22,9 @@ def weigh(text: str) -> int:
     return len(_PIECE.findall(text))
 
 
-def weigh_message(content: str, calls: Sequence[ToolCall] = ()) -> int:
+def weigh_message(content: str, calls: Sequence[ToolCall] = (), reasoning: str = "") -> int:
     """The weight of a message with what stands around it."""
-    return _FRAME + weigh(content) + sum(
+    return _FRAME + weigh(content) + weigh(reasoning) + sum(
         _FRAME + weigh(call.name) + weigh(json.dumps(call.arguments, ensure_ascii=False)) for call in calls)
 
 

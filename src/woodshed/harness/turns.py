@@ -22,7 +22,8 @@ class Entry:
     """One message: ``body``, between ``head`` and ``tail``, may be shortened and stands on the shelf as ``handle``.
 
     ``call`` is the id of the call that a ``tool`` message answers. Where calls stand in the text itself, ``spell``
-    writes them below the body, and ``written`` is the text as the model wrote it, until it is shortened.
+    writes them below the body, and ``written`` is the text as the model wrote it, until it is shortened. ``reasoning``
+    is what it thought before, as far as it is sent back.
     """
 
     role: str
@@ -34,20 +35,22 @@ class Entry:
     calls: tuple[ToolCall, ...] = ()
     spell: Callable[[str, tuple[ToolCall, ...]], str] | None = None
     written: str | None = None
+    reasoning: str = ""
 
     @cached_property
     def message(self) -> Message:
         """As it is sent."""
         if self.spell is not None:
-            return Message(role=self.role, content=self.spell(self.body, self.calls) if self.written is None
-                           else self.written)
+            return Message(role=self.role, reasoning=self.reasoning,
+                           content=self.spell(self.body, self.calls) if self.written is None else self.written)
         content = "\n".join(part for part in (self.head, self.body, self.tail) if part)
-        return Message(role=self.role, content=content, tool_calls=self.calls, call=self.call)
+        return Message(role=self.role, content=content, tool_calls=self.calls, call=self.call,
+                       reasoning=self.reasoning)
 
     @cached_property
     def weight(self) -> int:
         """Of the message as it is sent."""
-        return weigh_message(self.message.content, self.message.tool_calls)
+        return weigh_message(self.message.content, self.message.tool_calls, self.reasoning)
 
     def shortened(self, limit: int, how: How) -> Entry:
         """Itself where it is no output, or not much longer than ``limit`` characters."""
@@ -101,6 +104,16 @@ class Turn:
             return self.said.written
         calls = [f"{call.name} {json.dumps(call.arguments, ensure_ascii=False)}" for call in self.said.calls]
         return "\n".join([*([self.said.body] if self.said.body else []), *calls])
+
+    def whole(self) -> str:
+        """What the model thought, where it is still known, and wrote."""
+        thought = self.said.reasoning if self.said is not None else ""
+        return f"[thought]\n{thought}\n[said]\n{self.words()}" if thought else self.words()
+
+    def forget(self) -> None:
+        """Leave out what the model thought."""
+        if self.said is not None:
+            self.said = replace(self.said, reasoning="")
 
     def hush(self, how: How) -> bool:
         """Shorten what the model wrote; whether that made it shorter."""

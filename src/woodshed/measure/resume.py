@@ -194,7 +194,7 @@ class _Reader:
 def _answer(data: Mapping[str, Any]) -> Answer:
     usage = data.get("usage") or {}
     return Answer(
-        call=data["call"], content=str(data.get("content", "")),
+        call=data["call"], content=str(data.get("content", "")), reasoning=str(data.get("reasoning") or ""),
         tool_calls=tuple(ToolCall.model_validate(call) for call in data.get("tool_calls") or ()),
         finish_reason=str(data.get("finish_reason", "stop")), prompt_tokens=usage.get("prompt_tokens") or 0,
         completion_tokens=usage.get("completion_tokens") or 0, seconds=data.get("seconds") or 0.0,

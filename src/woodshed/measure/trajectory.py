@@ -17,6 +17,7 @@ class _Draft:
 
     source: str
     message: str = ""
+    reasoning: str = ""
     calls: list[ToolCall] = field(default_factory=list)
     observations: dict[str, Observation | None] = field(default_factory=dict)
     prompt_tokens: int | None = None
@@ -31,9 +32,10 @@ class _Draft:
         """The step; a call without a result is one that was cut off, and says so."""
         seen = tuple(found or Observation(call=call, content="", interrupted=True)
                      for call, found in self.observations.items())
-        return Step(index=index, source=self.source, message=self.message, tool_calls=tuple(self.calls),
-                    observations=seen, prompt_tokens=self.prompt_tokens, completion_tokens=self.completion_tokens,
-                    parent=self.parent, inherited=self.inherited)
+        return Step(index=index, source=self.source, message=self.message, reasoning=self.reasoning,
+                    tool_calls=tuple(self.calls), observations=seen,
+                    prompt_tokens=self.prompt_tokens, completion_tokens=self.completion_tokens, parent=self.parent,
+                    inherited=self.inherited)
 
 
 def from_events(events: Sequence[Event], *, task: str, agent: str, model: str | None = None) -> Trajectory:
@@ -72,7 +74,8 @@ def _read(kind: EventKind, data: dict[str, Any], drafts: list[_Draft], seq: int)
                              parent=parent, inherited=inherited))
     elif kind is EventKind.MODEL_RESULT:
         usage = data.get("usage") or {}
-        drafts.append(_Draft("agent", str(data.get("content", "")), prompt_tokens=usage.get("prompt_tokens"),
+        drafts.append(_Draft("agent", str(data.get("content", "")), str(data.get("reasoning") or ""),
+                             prompt_tokens=usage.get("prompt_tokens"),
                              completion_tokens=usage.get("completion_tokens"), asked=True, seq=seq, parent=parent,
                              inherited=inherited))
     elif kind is EventKind.TOOL_CALL:

@@ -15,6 +15,9 @@ from woodshed.model.rollout import CaptureLevel
 Capture = Literal["off", "auto", "vllm", "sglang", "llama.cpp", "transformers", "plain"]
 """Whether, and in which server's way, token ids and logprobs are asked for; ``auto``: the endpoint is probed."""
 CAPTURES: tuple[str, ...] = get_args(Capture)
+Reasoning = Literal["send", "drop"]
+"""Whether what a model thought goes back to its server with the conversation, whose template says what of it stays."""
+REASONINGS: tuple[str, ...] = get_args(Reasoning)
 
 
 class Sampling(Record):
@@ -49,6 +52,7 @@ class ModelSpec(Record):
     others: tuple[str, ...] = Field(default=(), description="further base_urls")
     capture: Capture = Field(default="off", description="ask for token ids and logprobs: docs/gateway.md")
     capture_least: CaptureLevel | None = Field(default=None, description="a run refuses to begin below this level")
+    reasoning: Reasoning = Field(default="send", description="whether the model is given its thoughts again")
     policy_version: str | None = Field(default=None, description="of the weights, where the server does not tell it")
 
     @property

@@ -22,6 +22,7 @@ class Answer(Record):
     call: str
     content: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
+    reasoning: str = ""
     finish_reason: str = "stop"
     prompt_tokens: int = 0
     completion_tokens: int = 0

@@ -49,6 +49,7 @@ class Message(Record):
 class Step(Record):
     """One turn: a model call, the tool calls it made, and their observations. ``source`` is system, user or agent.
 
+    ``reasoning`` is what the model thought, where its server told it apart from ``message``.
     ``parent`` is the id of the call that delegated it to a conversation of its own. ``inherited``: another attempt did
     it, and this one goes on from there.
     """
@@ -56,6 +57,7 @@ class Step(Record):
     index: int
     source: str
     message: str = ""
+    reasoning: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
     observations: tuple[Observation, ...] = ()
     prompt_tokens: int | None = None

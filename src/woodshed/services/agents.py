@@ -9,7 +9,7 @@ from woodshed import plugins, settings
 from woodshed.errors import UsageError
 from woodshed.model import Agent, AgentLimits, ModelSpec, Sampling, SandboxPolicy
 from woodshed.model.address import continues
-from woodshed.model.agent import CAPTURES
+from woodshed.model.agent import CAPTURES, REASONINGS
 from woodshed.model.rollout import WORST, CaptureLevel
 
 DEFAULT_TOOLS: tuple[str, ...] = Agent.model_fields["tools"].default
@@ -85,12 +85,13 @@ def crossed(harnesses: Sequence[str], models: Sequence[ModelSpec], *, limits: Ag
 
 def parse_model(
     text: str, *, sampling: Sampling, key_variable: str | None = None, capture: str = "off",
-    require: str | None = None, policy_version: str | None = None, field: str = "--model",
+    require: str | None = None, policy_version: str | None = None, reasoning: str = "send", field: str = "--model",
 ) -> ModelSpec:
     """The ModelSpec that ``text`` means: ``local[:NAME]``, ``FILE.gguf``, ``NAME@URL``, ``NAME@URL,URL…`` (a pool).
 
     A NAME alone takes its endpoint from the setting ``model_url``. ``capture`` says how tokens are asked for, and
-    ``require`` the least level of it (``auto``, then, where nothing else is said). Raises UsageError for anything else,
+    ``require`` the least level of it (``auto``, then, where nothing else is said); ``reasoning`` whether thoughts go
+    back to the model. Raises UsageError for anything else,
     whose ``field`` is where ``text`` was said.
     """
     if capture not in CAPTURES:
@@ -99,8 +100,12 @@ def parse_model(
     if require is not None and require not in [level.value for level in WORST]:
         raise UsageError(f"unknown level '{require}'", field="--require-capture",
                          remedy=f"Known: {', '.join(level.value for level in WORST)}.")
+    if reasoning not in REASONINGS:
+        raise UsageError(f"'{reasoning}' is no rule for reasoning", field="--reasoning",
+                         remedy=f"Known: {', '.join(REASONINGS)}.")
     told = {"capture": "auto" if require is not None and capture == "off" else capture,
-            "capture_least": CaptureLevel(require) if require is not None else None, "policy_version": policy_version}
+            "capture_least": CaptureLevel(require) if require is not None else None, "policy_version": policy_version,
+            "reasoning": reasoning}
     return _endpoint(text, sampling, key_variable, field).model_copy(update=told)
 
 

@@ -50,6 +50,8 @@ def _step(number: int, step: Step) -> dict[str, Any]:
         written["is_copied_context"] = True
     if step.source != "agent":
         return written
+    if step.reasoning:
+        written["reasoning_content"] = step.reasoning
     if step.tool_calls:
         written["tool_calls"] = [_call(call) for call in step.tool_calls]
     if step.observations:

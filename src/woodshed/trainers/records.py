@@ -144,6 +144,8 @@ def _finite(values: Sequence[float] | None) -> tuple[float, ...] | None:
 def _answer(data: Mapping[str, Any]) -> dict[str, Any]:
     """The answer as a message of a conversation, with each call as it was understood."""
     message: dict[str, Any] = {"role": "assistant", "content": str(data.get("content") or "")}
+    if data.get("reasoning"):
+        message["reasoning_content"] = str(data["reasoning"])
     if data.get("tool_calls"):
         message["tool_calls"] = list(data["tool_calls"])
     return message
