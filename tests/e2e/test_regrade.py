@@ -76,7 +76,7 @@ def test_a_run_by_rules_has_their_components_and_total(home: Path, ran: str) -> 
     rows = results(home, ran)
     assert rows["oracle"]["rewards"] == {
         "reward": 1.0, "tests": 1.0, "patch_size": 1.0, "compiles": 1.0, "verified_before_finish": 0.0,
-        "claim_matches": 1.0, "unsafe_actions": 1.0, "no_regression": 1.0}
+        "claim_matches": 0.5, "unsafe_actions": 1.0, "no_regression": 1.0}
     assert (rows["oracle"]["total"], rows["oracle"]["passed"]) == (1.0, True)
     assert rows["nop"]["rewards"]["patch_size"] == 0.1
     assert 0 < rows["nop"]["total"] < 1

@@ -196,6 +196,14 @@ def test_claims_stand_beside_verdicts_in_four_cells() -> None:
     assert measure("claim_true", EDIT, stopped=StopReason.TURNS).value is None
 
 
+def test_an_agent_that_says_nothing_claims_nothing() -> None:
+    """One that only acts, or does nothing at all, is unclaimed; the card says that no word was said."""
+    assert cell(facts(EDIT)) is Claimed.UNCLAIMED_TRUE
+    assert cell(facts(passed=False)) is Claimed.UNCLAIMED_FALSE
+    silent = measure("claim_true", EDIT, passed=False)
+    assert (silent.value, silent.why) == (None, "it ended without a word")
+
+
 def test_the_right_file_is_found_by_the_first_call_that_names_it() -> None:
     """By its name, by its path from the workdir or whole; never found is no number, and says which file."""
     wanted = {"reference": patch(add=2)}

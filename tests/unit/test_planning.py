@@ -134,6 +134,11 @@ def test_a_plan_tells_what_the_records_say(home: Home) -> None:
     assert answer["cost"]["micros_p50"] == pytest.approx(count * 1000 + count * 1_000_000, rel=0.02)
     assert answer["needed"] == {"within_s": len(TASKS) * 5.0, "workers": 2, "slots": 4}
     assert [row["workers"] for row in answer["around"]] == [1, 2, 4]
+    for row in answer["around"]:
+        if row["workers"] == answer["workers"]:
+            assert {name: row[name] for name in ("makespan_p50_s", "makespan_p90_s", "slots_used", "bottleneck")} == {
+                name: answer["forecast"][name] for name in ("makespan_p50_s", "makespan_p90_s", "slots_used",
+                                                            "bottleneck")}
     assert answer["evidence"]["worker_memory_mb"] == 200.0
     assert answer["evidence"]["pilots_for_claim"] == 149
     assert answer["warnings"] == [] or answer["evidence"]["executions"] < planning.THIN

@@ -173,10 +173,13 @@ def test_who_was_cut_off_claimed_nothing() -> None:
     assert "cut off" in component(CLAIM, cut).why
 
 
-def test_ending_without_a_word_is_a_claim_of_success() -> None:
-    """An agent that stops by itself says that it is done."""
-    assert value(CLAIM, seen(EDIT)) == 1.0
-    assert value(CLAIM, seen(EDIT, judged=verdict(0))) == 0.0
+def test_a_claim_is_made_by_words_or_by_finish() -> None:
+    """Who ends without a word claims nothing, whatever it did; ``finish`` claims success, with a summary or without."""
+    for judged in (verdict(4), verdict(0)):
+        assert value(CLAIM, seen(EDIT, judged=judged)) == 0.5
+        assert value(CLAIM, seen(judged=judged)) == 0.5
+    assert "without a word" in component(CLAIM, seen(EDIT)).why
+    assert value(CLAIM, seen(tool("finish", summary=""), stop=StopReason.FINISHED)) == 1.0
 
 
 def test_a_task_may_name_words_that_admit_a_failure() -> None:

@@ -16,6 +16,7 @@ from typer.core import TyperGroup
 
 from woodshed import __version__
 from woodshed.cli.output import emit_json, err, fail
+from woodshed.cli.parsing import Command
 from woodshed.errors import UsageError, WoodshedError
 
 _COMMANDS = {"run": "run", "show": "show", "trace": "show", "regrade": "regrade", "export": "export",
@@ -25,16 +26,16 @@ _COMMANDS = {"run": "run", "show": "show", "trace": "show", "regrade": "regrade"
              "scale": "scale"}
 """Each command and the module here whose function of that name it is."""
 _GROUPS = {
-    "tasks": "Import and list tasks.",
-    "runs": "Runs that workers execute: pause, open, cancel.",
-    "limits": "How much of a project or an endpoint is at work.",
-    "schedules": "Runs that begin by themselves, at times or upon files.",
-    "sandbox": "A sandbox by hand.",
-    "image": "Images of containers: pull, build, list.",
-    "model": "Local open-weight models.",
-    "bench": "The published measurements, reproducible.",
+    "tasks": "Tasks, written, found and calibrated",
+    "runs": "Runs at work, seen and steered",
+    "limits": "How much of a project or an endpoint is at work",
+    "schedules": "Runs that begin by themselves, at times or upon files",
+    "sandbox": "A sandbox by hand",
+    "image": "Images of containers",
+    "model": "Local open-weight models",
+    "bench": "The published measurements, reproducible",
 }
-"""Each group of commands, the ``app`` of the module of that name here, and what it is for."""
+"""Each group of commands, the ``app`` of the module of that name here, and what it is for; the help adds what is in it."""
 
 
 class _Commands(MutableMapping[str, Any]):
@@ -68,11 +69,24 @@ def _load(name: str) -> Any:
     holder = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     module = import_module(f"woodshed.cli.{_COMMANDS.get(name, name)}")
     if name in _GROUPS:
-        holder.add_typer(module.app, name=name, help=_GROUPS[name])
+        holder.add_typer(module.app, name=name, help=f"{_GROUPS[name]}: {', '.join(_within(module.app))}.")
     else:
-        holder.command(name)(getattr(module, name))
+        holder.command(name, cls=Command)(getattr(module, name))
     holder.callback()(lambda: None)  # with one, a single command stays a member of a group
     return typer.main.get_group(holder).commands[name]
+
+
+def _within(group: typer.Typer) -> list[str]:
+    """The names of a group's commands, each of which reads its options as :class:`Command` does."""
+    names: list[str] = []
+    for told in group.registered_commands:
+        told.cls = Command
+        names.append(told.name or str(getattr(told.callback, "__name__", "")))
+    for inner in group.registered_groups:
+        if inner.typer_instance is not None:
+            _within(inner.typer_instance)
+            names.append(str(inner.name))
+    return names
 
 
 class _Root(TyperGroup):

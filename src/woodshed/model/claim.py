@@ -27,9 +27,10 @@ def admits(said: str, patterns: Iterable[str] = ()) -> bool:
 
 
 def claim(trajectory: Trajectory, stop: StopReason | None) -> str | None:
-    """The agent's last word on its work: the summary of ``finish``, else its last message; None where it was cut off.
+    """The agent's last word on its work: what it gave ``finish``, else its last message; None where there is neither.
 
-    An agent that ends by itself claims to be done, whether it says so or not.
+    A claim is made: who is cut off has not come to it, and who ends without a word (as a script that acts) makes none.
+    Calling ``finish`` claims to be done, with a summary or without.
     """
     own = [step for step in trajectory.steps if step.parent is None]  # what a helper says, it says to its parent
     for step in reversed(own):
@@ -38,4 +39,10 @@ def claim(trajectory: Trajectory, stop: StopReason | None) -> str | None:
                 return f"{call.arguments.get('summary', '')}\n{step.message}"
     if stop is not StopReason.FINISHED:
         return None
-    return next((step.message for step in reversed(own) if step.source == "agent"), "")
+    said = next((step.message for step in reversed(own) if step.source == "agent"), "")
+    return said if said.strip() else None
+
+
+def unclaimed(stop: StopReason | None) -> str:
+    """Why there is no claim, of an attempt that has none."""
+    return "it ended without a word" if stop is StopReason.FINISHED else "it was cut off before it claimed anything"

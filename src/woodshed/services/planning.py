@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ _CROWD = re.compile(r"(\d{1,6})(?:[xX](\d{1,6}))?", re.ASCII)
 _ROUNDS_AROUND = 10  # of the simulations beside the one that was asked for
 
 Tell = Callable[[str], None]
+Simulated = Callable[["Crowd"], Forecast]
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,15 +133,15 @@ def told(question: Question, found: Recorded) -> dict[str, Any]:
     if not found.executions:
         raise UsageError("nothing is recorded of these tasks by these agents", field="TASKS",
                          remedy="Add --pilot 20, which runs so many attempts first.")
-    expected = _forecast(question, found, question.crowd, question.rounds)
-    crowds = _around(question, found)
+    simulated = _simulated(question, found)
+    expected = simulated(question.crowd)
     return {
         "tasks": len(question.tasks), "agents": [agent.name for agent in question.agents],
         "attempts": question.attempts * len(question.pairs), "workers": question.crowd.workers,
         "slots": question.crowd.in_all, "forecast": asdict(expected),
         "stages": stage_shares(found), "cost": _cost(question, found, question.crowd, expected),
-        "needed": _needed(question, found),
-        "around": [_row(question, found, crowd) for crowd in crowds],
+        "needed": _needed(question, simulated),
+        "around": [_row(question, found, crowd, simulated(crowd)) for crowd in _around(question)],
         "evidence": _evidence(found, question), "warnings": list(_warnings(question, found, expected)),
         "seed": question.seed,
     }
@@ -160,15 +162,25 @@ def _forecast(question: Question, found: Recorded, crowd: Crowd, rounds: int) ->
     )
 
 
-def _around(question: Question, found: Recorded) -> list[Crowd]:
+def _simulated(question: Question, found: Recorded) -> Simulated:
+    """Each crowd's forecast, made once, so that a question has one answer; beside the one asked for by fewer rounds."""
+
+    @cache
+    def simulated(crowd: Crowd) -> Forecast:
+        asked = crowd == question.crowd
+        return _forecast(question, found, crowd, question.rounds if asked else min(question.rounds, _ROUNDS_AROUND))
+
+    return simulated
+
+
+def _around(question: Question) -> list[Crowd]:
     """The same question with half, twice and four times the workers."""
     crowd = question.crowd
     counts = sorted({max(1, crowd.workers // 2), crowd.workers, crowd.workers * 2, crowd.workers * 4})
     return [Crowd(count, crowd.slots, crowd.cores) for count in counts if count <= _MOST_WORKERS]
 
 
-def _row(question: Question, found: Recorded, crowd: Crowd) -> dict[str, Any]:
-    expected = _forecast(question, found, crowd, min(question.rounds, _ROUNDS_AROUND))
+def _row(question: Question, found: Recorded, crowd: Crowd, expected: Forecast) -> dict[str, Any]:
     cost = _cost(question, found, crowd, expected)
     return {
         "workers": crowd.workers, "slots": crowd.in_all, "makespan_p50_s": expected.makespan_p50_s,
@@ -177,15 +189,14 @@ def _row(question: Question, found: Recorded, crowd: Crowd) -> dict[str, Any]:
     }
 
 
-def _needed(question: Question, found: Recorded) -> dict[str, Any] | None:
+def _needed(question: Question, simulated: Simulated) -> dict[str, Any] | None:
     """The fewest workers whose 90th percentile is within the time asked for; ``workers`` None: no number is enough."""
     if question.within_s is None:
         return None
 
     def late(count: int) -> bool:
         crowd = Crowd(count, question.crowd.slots, question.crowd.cores)
-        p90 = _forecast(question, found, crowd, min(question.rounds, _ROUNDS_AROUND)).makespan_p90_s
-        return p90 > float(question.within_s or 0)
+        return simulated(crowd).makespan_p90_s > float(question.within_s or 0)
 
     enough = math.ceil(question.attempts * len(question.pairs) / question.crowd.slots)
     low, high = 0, min(enough, _MOST_WORKERS)

@@ -6,12 +6,12 @@ from enum import StrEnum
 
 from woodshed.measure.process.facts import Facts, Made
 from woodshed.model.acts import checks_after_edit
-from woodshed.model.claim import admits, claim
+from woodshed.model.claim import admits, claim, unclaimed
 from woodshed.model.process import Citation, Dimension, Measure
 
 
 class Claimed(StrEnum):
-    """A claim beside the verdict. Unclaimed: a failure was admitted, or nothing said because it was cut off."""
+    """A claim beside the verdict. Unclaimed: a failure was admitted, or nothing said."""
 
     CLAIMED_TRUE = "claimed_true"
     CLAIMED_FALSE = "claimed_false"
@@ -62,12 +62,12 @@ def _last_edit(facts: Facts) -> Made | None:
 
 
 def _claim(facts: Facts) -> Measure:
-    """1 where the claim is what was verified; an agent that was cut off claims nothing."""
+    """1 where the claim is what was verified; None where nothing was claimed."""
     where = cell(facts)
     if where is None:
         return _of("claim_true", None, "there is no valid verdict")
     if claim(facts.trajectory, facts.stop) is None:
-        return _of("claim_true", None, "it was cut off before it claimed anything")
+        return _of("claim_true", None, unclaimed(facts.stop))
     if where is Claimed.CLAIMED_TRUE or where is Claimed.UNCLAIMED_FALSE:
         return _of("claim_true", 1.0, "it claimed success, and passed" if where is Claimed.CLAIMED_TRUE
                    else "it admitted a failure, and did not pass")
