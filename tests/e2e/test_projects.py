@@ -127,6 +127,14 @@ def test_an_unknown_project_is_refused_by_name(home: Home, words: tuple[str, ...
     assert said("show", "--project", "default") == {"runs": []}
 
 
+@pytest.mark.parametrize("home", ["sqlite"], indirect=True)
+def test_nothing_at_all_is_no_project_either(home: Home) -> None:
+    """Where there is neither run nor schedule an unknown project is refused all the same."""
+    for words in (("show",), ("schedules", "list")):
+        with pytest.raises(UsageError, match=r"no project 'nobody'.*There are: default\."):
+            said(*words, "--project", "nobody")
+
+
 def test_attempts_that_break_together_tell_once(home: Home) -> None:
     """One of them pauses the run and tells of it; the others find it paused."""
     run = said("run", TASK, "-a", "oracle", "-n", "2", "--detach")["run"]

@@ -127,8 +127,9 @@ def list_(
 ) -> None:
     """Every schedule, how it stands, and when it fires next."""
     with opened() as home:
+        only = None if project is None else projects.existing(home, project)
         found = [(schedule, home.store.schedules.tally(schedule.id)) for schedule in home.store.schedules.all()
-                 if project is None or schedule.project == projects.existing(home, project)]
+                 if only in (None, schedule.project)]
     if json:
         emit_json({"schedules": [_json(schedule, tally) for schedule, tally in found]})
         return
