@@ -37,7 +37,7 @@ from woodshed.model import (
 from woodshed.model.retry import RetryRule, RetryRules
 from woodshed.sandbox.native.engine import NativeEngine
 from woodshed.services import lasting, regrading, report, rulesets, runs, shared
-from woodshed.services.exporting import export
+from woodshed.services.exporting import Order, export
 from woodshed.services.home import Home, opened
 from woodshed.services.runs import Tally
 from woodshed.services.working import Terms, work
@@ -155,7 +155,7 @@ async def test_an_interrupted_run_goes_on_and_is_read_as_one(home: Home, tmp_pat
     [again] = home.store.regraded(made.id)
     assert again.verdict == attempt.outcome.verdict
     assert attempt.outcome.verdict.rewards["tool_budget"] not in (None, 1.0)
-    [file] = export(home, run, "atif", tmp_path)
+    [file, *_] = export(home, [run], Order("atif", tmp_path / "out")).files
     assert file.read_text().count('"function_name": "bash"') == 5
 
 

@@ -17,7 +17,7 @@ from woodshed.measure.bias import ALPHA, Bias, End, Tried, bias, shifted
 from woodshed.model import Attempt, EventKind, Invalid, Outcome, StopReason, Usage
 from woodshed.model.retry import Broken
 from woodshed.services import report, selection
-from woodshed.services.exporting import Order, dataset
+from woodshed.services.exporting import Order, export
 from woodshed.services.home import Home, opened
 from woodshed.services.metrics import Metrics, Requests
 from woodshed.store.eventlog import EventLog
@@ -187,7 +187,7 @@ def test_a_run_says_that_its_long_attempts_broke(
     assert told["length"]["whole"] > told["length"]["raw"]
     assert "long executions break more" in told["warnings"][0]
     assert "mostly during acting" in told["warnings"][-1]
-    card = dataset(home, [run], Order("grpo", tmp_path / "out")).card
+    card = export(home, [run], Order("grpo", tmp_path / "out")).card
     assert card["selection_warnings"] == told["warnings"]
     assert "| warning | selection bias" in (tmp_path / "out" / "README.md").read_text()
     monkeypatch.setattr(type(home.store.rollouts), "states", lambda *_: [(run.id, run.state, run.created_at)])

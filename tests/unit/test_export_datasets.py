@@ -16,7 +16,7 @@ from woodshed.errors import UsageError
 from woodshed.model import ModelSpec
 from woodshed.model.event import now
 from woodshed.model.process import Rating
-from woodshed.services.exporting import Order, dataset, export, load_rules
+from woodshed.services.exporting import Order, export, load_rules
 from woodshed.services.home import Home, opened
 from woodshed.trainers.rules import ExportRules, PreferenceRules, SftRules
 
@@ -48,7 +48,7 @@ def test_sft_takes_the_answers_that_deserve_it(home: Home, tmp_path: Path) -> No
     """Passed attempts only, without the step that failed and was made again; the card counts the rest by reason."""
     run = filled(home, [("t", valid(1.0), good), ("t", valid(0.0), bad), ("t", BROKEN, bad),
                         ("u", valid(1.0, ("weakens_tests",)), good), ("t", None, None)])
-    made = dataset(home, [run], Order("sft", tmp_path / "out"))
+    made = export(home, [run], Order("sft", tmp_path / "out"))
     rows = rows_of(tmp_path / "out")
     assert [row["completion"][0]["content"] for row in rows] == ["look", "right", "finished"]
     assert set(rows[0]) >= TRL["sft"]
@@ -68,7 +68,7 @@ def test_rules_are_data(home: Home, tmp_path: Path) -> None:
     file = tmp_path / "rules.toml"
     file.write_text("[sft]\npassed = false\nredone = 2.0\n")
     run = filled(home, [("t", valid(1.0), good), ("t", valid(0.0), bad)])
-    made = dataset(home, [run], Order("sft", tmp_path / "out", rules=load_rules(file)))
+    made = export(home, [run], Order("sft", tmp_path / "out", rules=load_rules(file)))
     assert made.card["rows"] == 6
     assert made.card["rules"]["passed"] is False
     file.write_text("[sft]\npased = false\n")
@@ -79,7 +79,7 @@ def test_rules_are_data(home: Home, tmp_path: Path) -> None:
 def test_preference_pairs_part_where_the_attempts_do(home: Home, tmp_path: Path) -> None:
     """The prompt is what both share, chosen is the better rest; invalid attempts and ties make no pair."""
     run = filled(home, [("t", valid(1.0), good), ("t", valid(0.0), bad), ("t", BROKEN, bad), ("t", valid(0.0), bad)])
-    made = dataset(home, [run], Order("preference", tmp_path / "out"))
+    made = export(home, [run], Order("preference", tmp_path / "out"))
     rows = rows_of(tmp_path / "out")
     assert [(row["chosen_attempt"], row["rejected_attempt"]) for row in rows] == [
         ("r1-a00", "r1-a01"), ("r1-a00", "r1-a03")]
@@ -88,7 +88,7 @@ def test_preference_pairs_part_where_the_attempts_do(home: Home, tmp_path: Path)
     assert (rows[0]["chosen"][0]["content"], rows[0]["rejected"]) == (
         "wrng", [{"role": "assistant", "content": "nothing to do"}])
     assert made.card["dropped"] == {"attempts: not valid": 1, "pairs: ties": 1}
-    step = dataset(home, [run], Order("preference", tmp_path / "out", rules=ExportRules(
+    step = export(home, [run], Order("preference", tmp_path / "out", rules=ExportRules(
         preference=PreferenceRules(step=True, most=1))))
     assert [len(row["chosen"]) for row in rows_of(tmp_path / "out")] == [1]
     assert step.card["dropped"]["pairs: more than enough of one task"] == 1
@@ -100,7 +100,7 @@ def test_people_decide_where_rewards_tie_and_never_against_them(home: Home, tmp_
                         ("u", valid(1.0), good), ("u", valid(0.0), bad)])
     for attempt, stars in (("r1-a00", 2), ("r1-a01", 5), ("r1-a02", 1), ("r1-a03", 5)):
         home.store.ratings.add(Rating(attempt=attempt, stars=stars, at=now()))
-    made = dataset(home, [run], Order("preference", tmp_path / "out"))
+    made = export(home, [run], Order("preference", tmp_path / "out"))
     [row] = rows_of(tmp_path / "out")
     assert (row["chosen_attempt"], row["by"]) == ("r1-a01", "rating")
     assert made.card["dropped"] == {"pairs: ratings contradict rewards": 1}
@@ -109,7 +109,7 @@ def test_people_decide_where_rewards_tie_and_never_against_them(home: Home, tmp_
 def test_a_flagged_attempt_is_never_the_better_one(home: Home, tmp_path: Path) -> None:
     """What weakens tests may be shown as worse, and not as an example."""
     run = filled(home, [("t", valid(1.0, ("weakens_tests",)), good), ("t", valid(0.0), bad)])
-    assert dataset(home, [run], Order("preference", tmp_path / "out")).card["dropped"] == {
+    assert export(home, [run], Order("preference", tmp_path / "out")).card["dropped"] == {
         "pairs: the better one is flagged": 1}
 
 
@@ -117,7 +117,7 @@ def test_grpo_groups_are_whole_and_invalid_ones_move_nothing(home: Home, tmp_pat
     """Reward null, cause and no advantage for an invalid rollout; the baseline is that of the valid ones alone."""
     run = filled(home, [("t", valid(1.0), good), ("t", valid(0.0), bad), ("t", BROKEN, bad), ("u", valid(1.0), good),
                         ("u", None, None)])
-    made = dataset(home, [run], Order("grpo", tmp_path / "out"))
+    made = export(home, [run], Order("grpo", tmp_path / "out"))
     rows = rows_of(tmp_path / "out")
     assert [(row["reward"], row["valid"], row["cause"], row["advantage"]) for row in rows] == [
         (1.0, True, None, 0.5), (0.0, True, None, -0.5), (None, False, "environment", None)]
@@ -137,7 +137,7 @@ def secretive(emit: Emit) -> None:
     talk.says("done")
 
 
-@pytest.mark.parametrize("form", ["sft", "preference", "grpo", "atif"])
+@pytest.mark.parametrize("form", ["sft", "preference", "grpo", "calls", "atif"])
 def test_no_secret_leaves(form: Any, home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither a lent value nor anything of a secret's shape is in any file; without the masker it would be."""
     monkeypatch.setenv("LENT_KEY", KEY)
@@ -151,15 +151,14 @@ def test_no_secret_leaves(form: Any, home: Home, tmp_path: Path, monkeypatch: py
     out = tmp_path / "out"
 
     def written() -> str:
-        if form == "atif":
-            export(home, run, "atif", out)
-        else:
-            dataset(home, [run], Order(form, out))
+        export(home, [run], Order(form, out))
         return "".join(file.read_text() for file in sorted(out.rglob("*")) if file.is_file())
 
     text = written()
     assert not any(secret in text for secret in (KEY, "hunter2hunter2", "AKIAA1B2"))
     assert "[masked:variable:LENT_KEY]" in text
+    if form == "calls":
+        assert all(row["prompt_token_ids"] is None and "ids cannot be masked" in row["flaws"][0] for row in rows_of(out))
     if form == "grpo":
         assert not any(row["trainable"] or row["rows"] for row in rows_of(out))
         assert "ids cannot be masked" in text
@@ -177,32 +176,33 @@ def test_tasks_that_resemble_a_benchmark_are_left_out(home: Home, tmp_path: Path
         Talk(emit, "Count how many lines each of these logs has and tell me the largest one by name please").says("ok")
 
     run = filled(home, [("near", valid(1.0), good), ("listed-1", valid(1.0), fresh), ("kept", valid(1.0), fresh)])
-    made = dataset(home, [run], Order("sft", tmp_path / "out", without=("listed-*",), benchmark=file))
+    made = export(home, [run], Order("sft", tmp_path / "out", without=("listed-*",), benchmark=file))
     assert {row["task"] for row in rows_of(tmp_path / "out")} == {"kept"}
     assert made.card["dropped_tasks"]["listed-1"] == "in the list"
     assert made.card["dropped_tasks"]["near"].startswith("near B7 of the benchmark")
     assert made.card["tasks"] == 1
 
 
-@pytest.mark.parametrize("form", ["sft", "preference", "grpo"])
+@pytest.mark.parametrize("form", ["sft", "preference", "grpo", "calls"])
 def test_parquet_holds_the_rows_of_jsonl(form: Any, home: Home, tmp_path: Path) -> None:
     """Each row is there, with open tables as JSON text, and both kinds are the same bytes when written again."""
     parquet = pytest.importorskip("pyarrow.parquet")
     run = filled(home, [("t", valid(1.0), good), ("t", valid(0.0), bad), ("t", BROKEN, None)])
     order = Order(form, tmp_path / "lines")
-    first = {file.name: file.read_bytes() for file in dataset(home, [run], order).files}
-    assert first == {file.name: file.read_bytes() for file in dataset(home, [run], order).files}
+    first = {file.name: file.read_bytes() for file in export(home, [run], order).files}
+    assert first == {file.name: file.read_bytes() for file in export(home, [run], order).files}
     lines = rows_of(tmp_path / "lines")
     columns = replace(order, out=tmp_path / "columns", files="parquet")
-    before = dataset(home, [run], columns).files[0].read_bytes()
-    [file, *_] = dataset(home, [run], columns).files
+    before = export(home, [run], columns).files[0].read_bytes()
+    [file, *_] = export(home, [run], columns).files
     assert file.read_bytes() == before
     rows = parquet.read_table(file).to_pylist()
     assert len(rows) == len(lines) > 0
     for row, line in zip(rows, lines, strict=True):
         assert row.keys() == line.keys()
         assert json.loads(row["tools"] or "null") == line["tools"] if "tools" in row else row["rows"] == line["rows"]
-        assert [json.loads(one) for one in row["prompt"]] == line["prompt"]
+        chat = "messages" if form == "calls" else "prompt"
+        assert [json.loads(one) for one in row[chat]] == line[chat]
     assert f"path: data/train-*.{columns.files}" in (tmp_path / "columns" / "README.md").read_text()
 
 
@@ -210,18 +210,18 @@ def test_an_export_replaces_an_export_and_nothing_else(home: Home, tmp_path: Pat
     """A folder that holds anything of anyone's is refused before a file is written."""
     run = filled(home, [("t", valid(1.0), good)])
     out = tmp_path / "out"
-    dataset(home, [run], Order("sft", out))
-    dataset(home, [run], Order("grpo", out))
+    export(home, [run], Order("sft", out))
+    export(home, [run], Order("grpo", out))
     assert json.loads((out / "card.json").read_text())["format"] == "grpo"
     (out / "mine.txt").write_text("x")
     with pytest.raises(UsageError, match=r"mine\.txt"):
-        dataset(home, [run], Order("sft", out))
+        export(home, [run], Order("sft", out))
 
 
 def test_no_rows_are_an_empty_set(home: Home, tmp_path: Path) -> None:
     """Where nothing deserves it there is one empty file, and a card that says why."""
     run = filled(home, [("t", valid(0.0), bad)])
-    made = dataset(home, [run], Order("sft", tmp_path / "out", rules=ExportRules(sft=SftRules(min_total=2.0))))
+    made = export(home, [run], Order("sft", tmp_path / "out", rules=ExportRules(sft=SftRules(min_total=2.0))))
     assert rows_of(tmp_path / "out") == []
     assert made.card["dropped"] == made.card["empty"] == {"attempts: not passed": 1}
     assert "| no rows: attempts: not passed | 1 |" in (tmp_path / "out" / "README.md").read_text()
@@ -245,7 +245,7 @@ def test_no_emptiness_is_silent(
 ) -> None:
     """Whatever leaves no row is counted by rule: in the card, and on the terminal."""
     run = filled(home, stories)
-    made = dataset(home, [run], Order(form, tmp_path / "out", **how))
+    made = export(home, [run], Order(form, tmp_path / "out", **how))
     assert (made.card["rows"], made.card["empty"]) == (0, why)
     export_command._show(made, tmp_path / "out")
     told = " ".join(capsys.readouterr().out.split())
@@ -255,6 +255,6 @@ def test_no_emptiness_is_silent(
 def test_a_set_with_rows_gives_no_reason_for_emptiness(home: Home, tmp_path: Path) -> None:
     """What it left out stands under what was dropped alone."""
     run = filled(home, [("t", valid(1.0), good), ("t", valid(0.0), bad)])
-    made = dataset(home, [run], Order("sft", tmp_path / "out"))
+    made = export(home, [run], Order("sft", tmp_path / "out"))
     assert made.card["rows"]
     assert "empty" not in made.card

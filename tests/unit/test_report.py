@@ -11,7 +11,7 @@ import pytest
 from woodshed.model import Agent, Assurance, Attempt, ChangeSet, EventKind, Outcome, Run, RunSpec, StopReason, Valid
 from woodshed.model.event import now
 from woodshed.services import report
-from woodshed.services.exporting import export
+from woodshed.services.exporting import Order, export
 from woodshed.services.home import Home, opened
 from woodshed.store import EventLog
 from woodshed.store.text import MAX_EVENT_BYTES
@@ -69,5 +69,5 @@ def test_an_export_is_utf_8_whatever_was_said(home: Home, tmp_path: Path) -> Non
     log = begun(home)
     log.emit(EventKind.MESSAGE, {"role": "user", "content": "木 \udcff"})
     assert log.finish(OUTCOME)
-    [file] = export(home, home.store.run("r-1"), "atif", tmp_path / "out")
+    [file, *_] = export(home, [home.store.run("r-1")], Order("atif", tmp_path / "out")).files
     assert json.loads(file.read_bytes().decode("utf-8"))["steps"][0]["message"] == "木 ?"

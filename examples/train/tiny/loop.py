@@ -31,7 +31,7 @@ from woodshed.model import Agent, AgentLimits, Attempt, ModelSpec, Run, Sampling
 from woodshed.model.rollout import CaptureLevel, Rollout
 from woodshed.model.rules import ClaimRule, RuleSet, TestsRule, VerifiedRule
 from woodshed.services import curriculum, families, runs
-from woodshed.services.exporting import Order, dataset
+from woodshed.services.exporting import Order, export
 from woodshed.services.gathering import Gatherer
 from woodshed.services.home import Home
 from woodshed.tasks.families import instance, named
@@ -169,7 +169,7 @@ class Learning:
             run = await self._attempts(ModelSpec(name="babble", base_url=url), tasks, times, self.plan.seed)
         started = time.monotonic()
         order = Order("sft", self.home.path / "warm", rules=ExportRules(sft=SftRules(passed=False)))
-        files = dataset(self.home, [run], order).files
+        files = export(self.home, [run], order).files
         rows = [json.loads(line) for file in files if file.suffix == ".jsonl" for line in file.read_text().splitlines()]
         words = vocabulary(rows, size=1024)
         torch.manual_seed(self.plan.seed)

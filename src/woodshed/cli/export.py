@@ -10,63 +10,53 @@ import typer
 from woodshed.cli.measures import bar
 from woodshed.cli.output import Json, emit_json, note, out, percent, plain, table
 from woodshed.errors import UsageError
-from woodshed.model import Run
 from woodshed.services import exporting, naming
-from woodshed.services.home import Home, opened
+from woodshed.services.home import opened
 
 
 def export(
     run: Annotated[list[str], typer.Argument(metavar="RUN…", help="Ids of runs, or 'last'.")],
     out_folder: Annotated[Path, typer.Option("--out", help="Folder for the files.")],
-    format_: Annotated[str, typer.Option("--format", help="atif | sft | preference | grpo")] = "atif",
-    files: Annotated[str, typer.Option(help="Of a data set: jsonl | parquet")] = "jsonl",
-    rules: Annotated[Path | None, typer.Option(metavar="FILE", help="What deserves to be learnt from (TOML).")] = None,
+    format_: Annotated[str, typer.Option("--format", help="atif | sft | preference | grpo | calls")] = "atif",
+    files: Annotated[str | None, typer.Option(help="Of a data set: jsonl (else) | parquet")] = None,
+    rules: Annotated[Path | None, typer.Option(
+        metavar="FILE", help="Of sft and preference: what deserves to be learnt from (TOML).")] = None,
     without: Annotated[Path | None, typer.Option(
         metavar="FILE", help="Tasks to leave out: an id, pattern or digest a line.")] = None,
     benchmark: Annotated[Path | None, typer.Option(
         metavar="FILE", help="Leave out tasks that resemble an item of it (JSONL, or one a line).")] = None,
-    near: Annotated[float, typer.Option(min=0.01, max=1.0, help="Share of n-grams that counts as resembling.")] = 0.5,
-    vocabulary: Annotated[int | None, typer.Option(min=1, help="Ids that the model has; others are a flaw.")] = None,
+    near: Annotated[float | None, typer.Option(
+        min=0.01, max=1.0, help="Share of n-grams that counts as resembling, else 0.5.")] = None,
+    vocabulary: Annotated[int | None, typer.Option(
+        min=1, help="Of grpo and calls: ids that the model has; others are a flaw.")] = None,
     json: Json = False,
 ) -> None:
     """Write finished attempts as trajectories, or as a data set to learn from, with its card."""
-    if format_ not in exporting.FORMATS:
-        raise UsageError(f"unknown format '{format_}'", field="--format",
-                         remedy=f"Known: {', '.join(exporting.FORMATS)}.")
-    if files not in ("jsonl", "parquet"):
+    given = {"--files": files, "--rules": rules, "--without": without, "--benchmark": benchmark, "--near": near,
+             "--vocabulary": vocabulary}
+    form = exporting.check(format_, [name for name, value in given.items() if value is not None])
+    if files not in (None, "jsonl", "parquet"):
         raise UsageError(f"unknown kind '{files}'", field="--files", remedy="Known: jsonl, parquet.")
     with opened() as home:
         runs = [naming.run(home, name) for name in run]
-        if format_ == "atif":
-            _trajectories(home, runs, out_folder, json)
-            return
         order = exporting.Order(
-            form=format_, out=out_folder, files=files,  # type: ignore[arg-type]  # both were looked at above
-            rules=exporting.load_rules(rules),
-            without=exporting.load_list(without) if without else (), benchmark=benchmark, near=near,
-            vocabulary=vocabulary)
+            form=form, out=out_folder, files=files or "jsonl",  # type: ignore[arg-type]  # it was looked at above
+            rules=exporting.load_rules(rules), without=exporting.load_list(without) if without else (),
+            benchmark=benchmark, near=exporting.NEAR if near is None else near, vocabulary=vocabulary)
         with bar() as told:
-            made = exporting.dataset(home, runs, order, told)
+            made = exporting.export(home, runs, order, told)
     if json:
-        emit_json({"runs": [one.id for one in runs], "format": format_, "files": [str(file) for file in made.files],
-                   "card": made.card})
+        emit_json({**({"run": runs[0].id} if form == "atif" else {}), "runs": [one.id for one in runs], "format": form,
+                   "files": [str(file) for file in made.files], "card": made.card})
     else:
         _show(made, out_folder)
-
-
-def _trajectories(home: Home, runs: list[Run], folder: Path, json: bool) -> None:
-    files = [file for one in runs for file in exporting.export(home, one, "atif", folder)]
-    if json:
-        emit_json({"run": runs[0].id, "runs": [one.id for one in runs], "format": "atif",
-                   "files": [str(file) for file in files]})
-    else:
-        out.print(f"{len(files)} trajectories in {plain(str(folder))}")
 
 
 def _show(made: exporting.Exported, folder: Path) -> None:
     card = made.card
     attempts = card["attempts"]
-    out.print(f"{card['rows']} rows in {plain(str(folder))}, of {attempts['finished']} attempts "
+    what = "trajectories" if card["format"] == "atif" else "rows"
+    out.print(f"{card['rows']} {what} in {plain(str(folder))}, of {attempts['finished']} attempts "
               f"({percent(card['valid_rate'])} valid)")
     if (why := card.get("empty")) is not None:
         note("no rows: nothing there is to learn from by these rules (docs/exports.md has them, --rules changes them)")
@@ -77,3 +67,8 @@ def _show(made: exporting.Exported, folder: Path) -> None:
             *((f"masked: {kind}", count) for kind, count in card["secrets_masked"].items())]
     if left:
         table(("left out, or changed", "#times"), [(why, str(count)) for why, count in left])
+    drift = card.get("tokens", {}).get("drift", {})
+    if drift:
+        table(("prompts that went on", "#times"), [(kind, str(count)) for kind, count in drift.items()])
+    for words in card["warnings"]:
+        note(words)

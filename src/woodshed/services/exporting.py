@@ -1,4 +1,4 @@
-"""Exports: runs' finished attempts in others' formats, one group of attempts in memory at a time.
+"""Exports: runs' finished attempts in others' formats, one group of attempts (of pairs, one task) in memory at a time.
 
 Nothing leaves that was not looked at for secrets, and every data set says in its card what was left out, and why.
 """
@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -17,6 +18,7 @@ from woodshed import given
 from woodshed.errors import UsageError
 from woodshed.measure.trajectory import from_events
 from woodshed.model import Attempt, EventKind, Run, Task
+from woodshed.model.rollout import CaptureLevel
 from woodshed.services import selection
 from woodshed.services.declared import read_toml
 from woodshed.services.gathering import Gatherer
@@ -29,35 +31,44 @@ from woodshed.trainers import chat, grpo, preference, sft
 from woodshed.trainers.atif import to_atif
 from woodshed.trainers.card import Tally, card, page
 from woodshed.trainers.files import Form, Shards
-from woodshed.trainers.near import Benchmark
+from woodshed.trainers.near import Benchmark, repeated
 from woodshed.trainers.rules import ExportRules
 from woodshed.trainers.secrets import Masker
 
-Dataset = Literal["sft", "preference", "grpo"]
-FORMATS = ("atif", *get_args(Dataset))
+Format = Literal["atif", "sft", "preference", "grpo", "calls"]
+FORMATS: tuple[Format, ...] = get_args(Format)
+TAKEN: dict[str, tuple[Format, ...]] = {
+    "--rules": ("sft", "preference"), "--files": ("sft", "preference", "grpo", "calls"),
+    "--vocabulary": ("grpo", "calls"), "--without": FORMATS, "--benchmark": FORMATS, "--near": FORMATS,
+}
+"""The formats that each option says something to; all others refuse it."""
 LIST_BYTES = 10_000_000
 """Of a list of names, a line each."""
+NEAR = 0.5
+"""Share of the smaller one's n-grams with which a text resembles another, where nobody says."""
 Progress = Callable[[int, int], None]
 _TEXTS = ("instruction", "problem_statement", "prompt", "question", "text", "content")
 _NAMES = ("id", "task_id", "instance_id", "name")
 _OURS = {"README.md", "card.json", "data"}
+_OF_IDS = frozenset({"rows", "prompt_token_ids", "completion_token_ids", "logprobs", "loss_mask"})
+_ATIF = b'{\n "schema_version": "ATIF-'
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """A data set that is asked for.
+    """An export that is asked for.
 
     ``without`` are patterns of task ids, or digests, that are left out; so is a task whose instruction shares at least
     ``near`` of the smaller one's n-grams with an item of ``benchmark``. ``vocabulary`` is how many ids the model has.
     """
 
-    form: Dataset
+    form: Format
     out: Path
     files: Form = "jsonl"
     rules: ExportRules = field(default_factory=ExportRules)
     without: tuple[str, ...] = ()
     benchmark: Path | None = None
-    near: float = 0.5
+    near: float = NEAR
     vocabulary: int | None = None
 
 
@@ -69,52 +80,66 @@ class Exported:
     card: Mapping[str, Any]
 
 
-def export(home: Home, run: Run, form: str, folder: Path) -> list[Path]:
-    """One ATIF 1.8 file for each finished attempt, named by its id, with secrets masked; the files written.
-
-    Raises UsageError for another format or a folder that cannot be made.
-    """
-    if form != "atif":
+def check(form: str, options: Iterable[str]) -> Format:
+    """The format, where it is known and each of the ``options`` that were given says something to it. Raises UsageError."""
+    known = next((one for one in FORMATS if one == form), None)
+    if known is None:
         raise UsageError(f"unknown format '{form}'", field="--format", remedy=f"Known: {', '.join(FORMATS)}.")
-    _make(folder)
-    masker = Masker(lent([run])[0])
-    models = {agent.name: agent.model.name if agent.model else None for agent in run.spec.agents}
-    files = []
-    for attempt in home.store.attempts(run.id):
-        if attempt.outcome is None:
-            continue
-        events = history(home, attempt)
-        trajectory = from_events(events, task=attempt.task, agent=attempt.agent, model=models[attempt.agent])
-        path = folder / f"{attempt.id}.json"
-        document = masker.masked(to_atif(trajectory, attempt.outcome.verdict, run=run.id))
-        _write(path, json.dumps(document, ensure_ascii=False, indent=1) + "\n")
-        files.append(path)
-    return files
+    for option in options:
+        if known not in TAKEN[option]:
+            raise UsageError(f"says nothing to the format '{known}'", field=option,
+                             remedy=f"Leave it out: it is of {', '.join(TAKEN[option])}.")
+    return known
 
 
-def dataset(home: Home, runs: Sequence[Run], order: Order, told: Progress = lambda done, total: None) -> Exported:
-    """Write the data set of these runs: ``data/``, ``card.json`` and ``README.md`` in the order's folder.
+def export(home: Home, runs: Sequence[Run], order: Order, told: Progress = lambda done, total: None) -> Exported:
+    """Write these runs in the order's folder: a data set in ``data/``, or an ATIF file for each finished attempt, named
 
-    An earlier export there is replaced. ``told`` is called with attempts done and all of them. Raises UsageError for a
-    folder that holds anything else, a benchmark that cannot be read, or Parquet without pyarrow.
+    by its id; then ``card.json`` and ``README.md``. Secrets are masked. An earlier export there is replaced. ``told``
+    is called with attempts done and all of them. Raises UsageError for a folder that holds anything else, a benchmark
+    that cannot be read, or Parquet without pyarrow.
     """
     runs = list({run.id: run for run in runs}.values())
     values, unknown = lent(runs)
     masker = Masker(values)
     work = _Work(home, order, masker, _benchmark(order.benchmark), Gatherer(home, masker, order.vocabulary))
-    with Shards(_emptied(order.out), order.files, order.form) as shards:
+    out = _emptied(order.out)
+    files = _trajectories(work, runs, told) if order.form == "atif" else _dataset(work, runs, told)
+    work.tally.near = {name: f"near {match.item} (shares {match.share:.2f})"
+                       for name, match in repeated(work.texts, order.near).items()}
+    rules = getattr(order.rules, order.form).to_json() if order.form in TAKEN["--rules"] else {}
+    filters = {"without": list(order.without), "benchmark": order.benchmark.name if order.benchmark else None,
+               "benchmark_items": len(work.benchmark), "near": order.near, "lent_but_unknown_now": unknown}
+    made = masker.masked(card(work.tally, form=order.form, rules=rules, filters=filters, masked=dict(masker.found)))
+    beside = (out / "card.json", out / "README.md")
+    _write(beside[0], json.dumps(made, ensure_ascii=False, indent=1) + "\n")
+    _write(beside[1], page(made, None if order.form == "atif" else order.files))
+    return Exported((*files, *beside), made)
+
+
+def _dataset(work: _Work, runs: Sequence[Run], told: Progress) -> list[Path]:
+    with Shards(work.order.out, work.order.files, work.order.form) as shards:
         for row in work.rows(runs, told):
             shards.add(work.masked(row))
     work.tally.rows = shards.rows
-    rules = {} if order.form == "grpo" else getattr(order.rules, order.form).to_json()
-    filters = {"without": list(order.without), "benchmark": order.benchmark.name if order.benchmark else None,
-               "benchmark_items": len(work.benchmark), "near": order.near, "lent_but_unknown_now": unknown}
-    made = work.masker.masked(card(work.tally, form=order.form, rules=rules, filters=filters,
-                                   masked=dict(work.masker.found)))
-    beside = (order.out / "card.json", order.out / "README.md")
-    _write(beside[0], json.dumps(made, ensure_ascii=False, indent=1) + "\n")
-    _write(beside[1], page(made, order.files))
-    return Exported((*shards.files, *beside), made)
+    return shards.files
+
+
+def _trajectories(work: _Work, runs: Sequence[Run], told: Progress) -> list[Path]:
+    files = []
+    for run, attempts in work.groups(runs, told):
+        models = {agent.name: agent.model.name if agent.model else None for agent in run.spec.agents}
+        for attempt in attempts:
+            if attempt.outcome is None:
+                continue
+            trajectory = from_events(history(work.home, attempt), task=attempt.task, agent=attempt.agent,
+                                     model=models[attempt.agent])
+            path = work.order.out / f"{attempt.id}.json"
+            document = work.masker.masked(to_atif(trajectory, attempt.outcome.verdict, run=run.id))
+            _write(path, json.dumps(document, ensure_ascii=False, indent=1) + "\n")
+            files.append(path)
+    work.tally.rows = len(files)
+    return files
 
 
 def load_rules(file: Path | None) -> ExportRules:
@@ -142,52 +167,73 @@ class _Work:
     gatherer: Gatherer
     tally: Tally = field(default_factory=Tally)
     clean: dict[tuple[str, str], bool] = field(default_factory=dict)
+    texts: dict[str, str] = field(default_factory=dict)
+    digests: dict[tuple[str, str], str] = field(default_factory=dict)
 
     def rows(self, runs: Sequence[Run], told: Progress) -> Iterator[dict[str, Any]]:
-        """All rows, in the order of runs, then of tasks and agents by name, then of attempts."""
+        """All rows, in the order of runs, then of tasks and agents by name, then of attempts.
+
+        Pairs are of whole tasks: by their names, over all runs.
+        """
+        if self.order.form != "preference":
+            for run, attempts in self.groups(runs, told):
+                yield from self._group(run, attempts)
+            return
+        for _, of in groupby(self.groups(runs, told, by_task=True), lambda group: group[1][0].task):
+            found = [one for run, attempts in of for one in self._candidates(run, attempts)]
+            yield from preference.pairs(found, self.order.rules.preference, self.tally.dropped)
+
+    def groups(
+        self, runs: Sequence[Run], told: Progress, *, by_task: bool = False
+    ) -> Iterator[tuple[Run, list[Attempt]]]:  # fmt: skip
+        """The attempts of each task by an agent in a run that are exported, which are counted; one group in memory."""
         listed = {run.id: self.home.store.groups.of(run.id) for run in runs}
         done, total = 0, sum(group.total for groups in listed.values() for group in groups)
         for run in runs:
-            self.tally.run(run)
-            if self.order.form == "grpo":
-                found = selection.selected(self.home, run, self.home.store.attempts(run.id))
-                self.tally.selection += selection.warnings(found)
-            tasks = Source(self.home, run).tasks
-            for task, agent in sorted((group.task, group.agent) for group in listed[run.id]):
-                attempts = self.home.store.attempts(run.id, group=(task, agent))
-                if self._wanted(run, task, tasks.get(task), attempts):
-                    self.tally.licence(task, tasks[task].metadata if task in tasks else None)
-                    for attempt in attempts:
-                        self.tally.attempt(attempt)
-                    yield from self._group(run, attempts)
-                done += len(attempts)
-                told(done, total)
+            self._begin(run)
+        sources = {run.id: Source(self.home, run).tasks for run in runs}
+        places = [(run, *place) for run in runs
+                  for place in sorted((group.task, group.agent) for group in listed[run.id])]
+        for run, name, agent in sorted(places, key=lambda place: place[1]) if by_task else places:
+            attempts, task = self.home.store.attempts(run.id, group=(name, agent)), sources[run.id].get(name)
+            if self._wanted(run, name, task, attempts):
+                self.tally.licence(name, task.metadata if task is not None else None)
+                for attempt in attempts:
+                    self.tally.attempt(attempt)
+                yield run, attempts
+            done += len(attempts)
+            told(done, total)
+
+    def _begin(self, run: Run) -> None:
+        self.tally.run(run)
+        if self.order.form == "grpo":
+            found = selection.selected(self.home, run, self.home.store.attempts(run.id))
+            self.tally.selection += selection.warnings(found)
 
     def masked(self, row: dict[str, Any]) -> dict[str, Any]:
-        """The row with its texts masked. Rows of ids hold none, and are many."""
-        rows = row.pop("rows", None)
-        made: dict[str, Any] = self.masker.masked(row)
-        return made if rows is None else {**made, "rows": rows}
+        """The row with its texts masked. Ids hold none, and are many."""
+        return {key: value if key in _OF_IDS else self.masker.masked(value) for key, value in row.items()}
 
     def _wanted(self, run: Run, name: str, task: Task | None, attempts: Sequence[Attempt]) -> bool:
         """Whether a task is exported; looked at once for all agents, and the reason kept where it is not."""
         key = (run.id, name)
         if key not in self.clean:
-            why = self._unwanted(name, task, attempts)
+            why = self._unwanted(run, name, task, attempts)
             if why is not None:
                 self.tally.dropped_tasks[name] = why
             self.clean[key] = why is None
         return self.clean[key]
 
-    def _unwanted(self, name: str, task: Task | None, attempts: Sequence[Attempt]) -> str | None:
+    def _unwanted(self, run: Run, name: str, task: Task | None, attempts: Sequence[Attempt]) -> str | None:
         digest = task.digest if task is not None else None
         if any(fnmatchcase(name, pattern) or pattern == digest for pattern in self.order.without):
             return "in the list"
-        if not len(self.benchmark):
-            return None
         text = task.instruction if task is not None else self._instruction(attempts)
         if (match := self.benchmark.nearest(text)) is not None and match.share >= self.order.near:
             return f"near {match.item} of the benchmark (shares {match.share:.2f})"
+        self.texts.setdefault(name, text)
+        if digest is not None:
+            self.digests[run.id, name] = digest
         return None
 
     def _instruction(self, attempts: Sequence[Attempt]) -> str:
@@ -205,19 +251,36 @@ class _Work:
                 events = history(self.home, attempt)
                 yield from sft.examples(attempt, self.gatherer.calls(events), chat.tried(events), self.order.rules.sft,
                                         self.tally.dropped)
-        elif self.order.form == "preference":
-            yield from self._pairs(run, over)
+        elif self.order.form == "calls":
+            for attempt in over:
+                yield from self._calls(run, attempt)
         elif len(over) < len(attempts):
             self.tally.dropped["groups: not complete"] += 1
         else:
             yield from self._rollouts(run, over)
 
-    def _pairs(self, run: Run, over: Sequence[Attempt]) -> Iterator[dict[str, Any]]:
+    def _candidates(self, run: Run, attempts: Sequence[Attempt]) -> Iterator[preference.Candidate]:
         rules, rated = self.order.rules.preference, self.home.store.ratings.of(run.id)
-        found = [preference.candidate(attempt, self.gatherer.calls(history(self.home, attempt)),
-                                      [rating.stars for rating in rated.get(attempt.id, ())], rules, self.tally.dropped)
-                 for attempt in over]
-        yield from preference.pairs([one for one in found if one is not None], rules, self.tally.dropped)
+        parent = run.spec.fork.attempt if run.spec.fork is not None else None
+        for attempt in attempts:
+            if attempt.outcome is None:
+                continue
+            made = preference.candidate(
+                attempt, self.gatherer.calls(history(self.home, attempt)),
+                [rating.stars for rating in rated.get(attempt.id, ())], rules, self.tally.dropped,
+                digest=self.digests.get((run.id, attempt.task)), parent=parent)
+            if made is not None:
+                yield made
+
+    def _calls(self, run: Run, attempt: Attempt) -> Iterator[dict[str, Any]]:
+        records, lost = self.gatherer.records(attempt)
+        self.tally.dropped["calls: without an answer to rely upon"] += len(lost)
+        for record in records:
+            self.tally.levels[record.capture_level.value] += 1
+            self.tally.untrainable.update(_common(record.flaws))
+            self.tally.trainable += not record.flaws and record.capture_level is not CaptureLevel.TEXT
+            yield {"group": f"{run.id}/{attempt.task}/{attempt.agent}", "task": attempt.task, "agent": attempt.agent,
+                   **record.to_json()}
 
     def _rollouts(self, run: Run, over: Sequence[Attempt]) -> Iterator[dict[str, Any]]:
         group = []
@@ -226,9 +289,14 @@ class _Work:
             self.tally.levels[made.capture_level.value] += 1
             self.tally.drift.update(made.drift)
             self.tally.trainable += made.trainable
-            self.tally.untrainable.update({re.sub(r"\bm\d{5,}\b", "…", reason) for reason in made.untrainable})
+            self.tally.untrainable.update(_common(made.untrainable))
             group.append((made, prompt))
         yield from grpo.rows(run.id, group)
+
+
+def _common(reasons: Iterable[str]) -> set[str]:
+    """The reasons without the names of calls, so that they can be counted."""
+    return {re.sub(r"\bm\d{5,}\b", "…", reason) for reason in reasons}
 
 
 def _benchmark(file: Path | None) -> Benchmark:
@@ -254,14 +322,22 @@ def _emptied(folder: Path) -> Path:
     """The folder, without an earlier export in it. Raises UsageError where it holds anything else."""
     _make(folder)
     data = folder / "data"
-    strange = sorted({path.name for path in folder.iterdir()} - _OURS)
+    strange = sorted(path.name for path in folder.iterdir() if path.name not in _OURS and not _trajectory(path))
     strange += [path.name for path in data.iterdir() if not fnmatchcase(path.name, "train-*")] if data.is_dir() else []
     if strange:
         raise UsageError(f"holds something else ({strange[0]})", file=folder, field="--out",
                          remedy="Name a new or empty folder.")
-    for path in (folder / "card.json", folder / "README.md", *(data.iterdir() if data.is_dir() else ())):
+    for path in (*filter(Path.is_file, folder.iterdir()), *(data.iterdir() if data.is_dir() else ())):
         path.unlink(missing_ok=True)
     return folder
+
+
+def _trajectory(path: Path) -> bool:
+    """Whether an earlier export wrote this file."""
+    if path.suffix != ".json" or path.is_symlink() or not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(len(_ATIF)) == _ATIF
 
 
 def _make(folder: Path) -> None:

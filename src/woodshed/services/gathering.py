@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from woodshed.model import Attempt, Event
-from woodshed.model.rollout import Rollout
+from woodshed.model.rollout import CallRecord, CaptureLevel, Rollout
 from woodshed.services.history import history
 from woodshed.services.home import Home
 from woodshed.trainers import chat
@@ -30,12 +30,25 @@ class Gatherer:
         Ids of tokens cannot be masked: where their text holds a secret, there are none, and the rollout says why.
         Raises ValueError for an attempt without an outcome, StoreFault.
         """
+        calls, spoilt = self._attempt(attempt)
+        first = next((record for record in calls.records if record.parent is None), None)
+        return rollout(attempt, calls, spoilt=spoilt), chat.asked(first) if first is not None else []
+
+    def records(self, attempt: Attempt) -> tuple[list[CallRecord], tuple[str, ...]]:
+        """An attempt's model calls, whose text is not masked yet, and those that have no answer to rely upon.
+
+        Where the text holds a secret, no call has ids, and each says why.
+        """
+        calls, spoilt = self._attempt(attempt)
+        bare = {"prompt_token_ids": None, "completion_token_ids": None, "logprobs": None, "loss_mask": None,
+                "capture_level": CaptureLevel.TEXT} if spoilt else {}
+        return [one.model_copy(update={**bare, "flaws": (*one.flaws, *spoilt)}) for one in calls.records], calls.lost
+
+    def _attempt(self, attempt: Attempt) -> tuple[Calls, list[str]]:
         calls = self.calls(history(self.home, attempt) if attempt.executions else ())
         held = self.masker.kinds(part for record in calls.records
                                  for part in (record.messages, record.answer, record.tools))
-        spoilt = [f"its text holds secrets, and ids cannot be masked ({', '.join(sorted(held))})"] if held else []
-        first = next((record for record in calls.records if record.parent is None), None)
-        return rollout(attempt, calls, spoilt=spoilt), chat.asked(first) if first is not None else []
+        return calls, [f"its text holds secrets, and ids cannot be masked ({', '.join(sorted(held))})"] if held else []
 
     def calls(self, events: Sequence[Event]) -> Calls:
         """The model calls that these events tell of."""

@@ -15,7 +15,10 @@ from woodshed import __version__
 from woodshed.model import Attempt, Run, Valid
 
 VERSION = 1
+_SHOWN = 100
+"""Near duplicates that are named; all are counted."""
 _UNDECLARED = "undeclared"
+_LICENCE = ("license", "licence", "license_name", "licence_name", "license_expression")
 
 
 @dataclass(slots=True)
@@ -36,6 +39,7 @@ class Tally:
     trainable: int = 0
     rows: int = 0
     selection: list[str] = field(default_factory=list)
+    near: dict[str, str] = field(default_factory=dict)
 
     def run(self, run: Run) -> None:
         """One more run is exported."""
@@ -62,8 +66,8 @@ class Tally:
     def licence(self, task: str, metadata: Mapping[str, Any] | None) -> None:
         """What licence the task declares in its metadata, if any."""
         named = {key.lower(): value for key, value in (metadata or {}).items()}
-        declared = named.get("license") or named.get("licence")
-        self.licences.setdefault(str(declared) if declared else _UNDECLARED, set()).add(task)
+        declared = next((named[key] for key in _LICENCE if named.get(key)), _UNDECLARED)
+        self.licences.setdefault(str(declared), set()).add(task)
 
 
 def card(tally: Tally, *, form: str, rules: Mapping[str, Any], filters: Mapping[str, Any], masked: Mapping[str, int]
@@ -81,14 +85,27 @@ def card(tally: Tally, *, form: str, rules: Mapping[str, Any], filters: Mapping[
         "licences": {name: len(tasks) for name, tasks in sorted(tally.licences.items())},
         "rules": dict(rules), "filters": dict(filters), "dropped": _sorted(tally.dropped),
         "dropped_tasks": dict(sorted(tally.dropped_tasks.items())), "secrets_masked": _sorted(masked),
+        "near_duplicates": {"tasks": len(tally.near), "of": dict(sorted(tally.near.items())[:_SHOWN])},
     }
     if not tally.rows:
         made["empty"] = _empty(tally)
-    if form == "grpo":
+    if form in ("grpo", "calls"):
         made["tokens"] = {"trainable": tally.trainable, "untrainable": _sorted(tally.untrainable),
                           "capture_levels": _sorted(tally.levels), "drift": _sorted(tally.drift)}
+    if form == "grpo":
         made["selection_warnings"] = list(tally.selection)
+    made["warnings"] = _warnings(tally, form)
     return made
+
+
+def _warnings(tally: Tally, form: str) -> list[str]:
+    """What whoever trains on this must know, and would not see in the rows."""
+    found = []
+    if form == "grpo" and tally.rows and not tally.trainable:
+        found.append(f"none of the {tally.rows} rollouts is trainable: there are rewards, and no token to learn from")
+    if tally.near:
+        found.append(f"{len(tally.near)} of {len(tally.tasks)} tasks resemble another task of this export")
+    return found
 
 
 def _empty(tally: Tally) -> dict[str, int]:
@@ -98,11 +115,15 @@ def _empty(tally: Tally) -> dict[str, int]:
     return _sorted(why + tally.dropped)
 
 
-def page(told: Mapping[str, Any], form: str) -> str:
-    """The card as README.md: a header that ``datasets.load_dataset`` finds the data by, and tables for people."""
+def page(told: Mapping[str, Any], form: str | None) -> str:
+    """The card as README.md: a header that ``datasets.load_dataset`` finds the data by, and tables for people.
+
+    ``form`` is the ending of the data files; None where they are no data set.
+    """
     attempts = told["attempts"]
-    lines = ["---", "configs:", "- config_name: default", "  data_files:", "  - split: train",
-             f"    path: data/train-*.{form}", "tags:", "- agents", "- woodshed", "---", "",
+    found = [] if form is None else ["configs:", "- config_name: default", "  data_files:", "  - split: train",
+                                     f"    path: data/train-*.{form}"]
+    lines = ["---", *found, "tags:", "- agents", "- woodshed", "---", "",
              f"# {told['format']} from {len(told['runs'])} runs", "",
              f"Made by Woodshed {told['woodshed']}. {told['rows']} rows, of {attempts['finished']} finished attempts "
              f"at {told['tasks']} tasks.", "", "| | |", "|---|---|",
@@ -119,7 +140,8 @@ def page(told: Mapping[str, Any], form: str) -> str:
                   *(f"| untrainable: {_cell(why)} | {count} |" for why, count in tokens["untrainable"].items()),
                   *(f"| prompts that went on: {kind} | {count} |" for kind, count in tokens["drift"].items())]
     lines += [f"| no rows: {_cell(why)} | {count} |" for why, count in told.get("empty", {}).items()]
-    lines += [f"| warning | {_cell(words, 1000)} |" for words in told.get("selection_warnings", ())]
+    warned = (*told.get("selection_warnings", ()), *told["warnings"])
+    lines += [f"| warning | {_cell(words, 1000)} |" for words in warned]
     how = json.dumps({key: told[key] for key in ("rules", "filters", "runs")}, indent=1)
     lines += ["", "## Rules and filters", "", "```json", how, "```", ""]
     return "\n".join(lines)

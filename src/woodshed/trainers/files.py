@@ -17,13 +17,16 @@ from woodshed.errors import UsageError
 
 Form = Literal["jsonl", "parquet"]
 SHARD_BYTES = 256_000_000
+CHATS = ("prompt", "completion", "chosen", "rejected", "messages")
+TABLES = ("tools", "rewards", "drift", "answer", "asked", "sampling")
+"""Columns that Parquet holds as JSON: in the first each entry of a list is one."""
 _BATCH_ROWS, _BATCH_BYTES = 256, 16_000_000
 
 
 class Shards:
     """Writes ``data/train-NNNNN.FORM`` in ``folder``. A context manager; ``files`` are those written.
 
-    ``kind`` names the columns of Parquet: sft, preference or grpo. Raises UsageError where pyarrow is missing.
+    ``kind`` names the columns of Parquet: sft, preference, grpo or calls. Raises UsageError where pyarrow is missing.
     """
 
     def __init__(self, folder: Path, form: Form, kind: str, *, shard_bytes: int = SHARD_BYTES) -> None:
@@ -115,10 +118,10 @@ def line_of(row: Mapping[str, Any]) -> bytes:
 def flat(row: Mapping[str, Any]) -> dict[str, Any]:
     """A row as Parquet holds it."""
     made = {key: _clean(value) for key, value in row.items()}
-    for name in ("prompt", "completion", "chosen", "rejected"):
+    for name in CHATS:
         if name in made:
             made[name] = [_text(one) for one in made[name]]
-    for name in ("tools", "rewards", "drift"):
+    for name in TABLES:
         if made.get(name) is not None:
             made[name] = _text(made[name])
     return made
@@ -155,7 +158,7 @@ def schema(kind: str) -> Any:
         "sft": [("prompt", chat), ("completion", chat), ("tools", table),
                 *_named(text, "task agent model attempt call"), ("reward", real)],
         "preference": [("prompt", chat), ("chosen", chat), ("rejected", chat), ("tools", table),
-                       *_named(text, "task agent by chosen_attempt rejected_attempt"),
+                       *_named(text, "task agent rejected_agent by chosen_attempt rejected_attempt"),
                        *_named(real, "chosen_total rejected_total chosen_stars rejected_stars")],
         "grpo": [("group", text), *_named(whole, "group_size group_valid"),
                  *_named(real, "baseline deviation advantage"), ("prompt", chat),
@@ -163,6 +166,12 @@ def schema(kind: str) -> Any:
                  ("reward", real), ("rewards", table), *_named(flag, "valid passed"), ("cause", text),
                  ("flags", pa.list_(text)), ("stop", text), ("seed", whole), ("trainable", flag),
                  ("untrainable", pa.list_(text)), ("capture_level", text), ("drift", table), ("rows", pa.list_(row))],
+        "calls": [*_named(text, "group task agent rollout attempt"), ("execution", whole),
+                  *_named(text, "call parent model policy_version"),
+                  *((name, pa.list_(pa.int32())) for name in ("prompt_token_ids", "completion_token_ids")),
+                  ("logprobs", pa.list_(real)), ("loss_mask", pa.list_(pa.int8())), ("finish_reason", text),
+                  *_named(table, "asked sampling"), ("messages", chat), *_named(table, "tools answer"),
+                  ("inherited", flag), ("capture_level", text), ("flaws", pa.list_(text))],
     }
     return pa.schema(list(columns[kind]))
 

@@ -33,6 +33,8 @@ class SftRules(Record):
 class PreferenceRules(Record):
     """Which two attempts of a task by one agent make a pair. Attempts that are not valid never do; ties are dropped.
 
+    With ``any_agent`` two agents' do, too; an attempt that goes on from another's step is compared with it in any case.
+
     The totals differ by more than ``margin``, or they tie and people rated both, and by at least ``stars`` apart. A
     pair whose ratings contradict its totals is dropped. The better one has no flag that fits ``without_flags``. At most
     ``most`` pairs of a task, those that differ most first. ``step`` takes only the answers in which the two part, not
@@ -45,6 +47,7 @@ class PreferenceRules(Record):
     without_flags: tuple[str, ...] = _FLAGS
     most: int = Field(default=8, gt=0)
     step: bool = False
+    any_agent: bool = False
 
 
 class ExportRules(Record):

@@ -127,7 +127,8 @@ def _how(prompt: tuple[int, ...], own: list[_Row]) -> Drift:
 def _finished(number: int, row: _Row) -> TokenRow:
     return TokenRow(
         row=number, calls=tuple(call.call for call in row.calls), parent=row.parent,
-        policy_versions=tuple(call.policy_version for call in row.calls), prompt_length=row.prompt_length,
+        policy_versions=tuple(call.policy_version for call in row.calls),
+        mixed=tuple(call.call for call in row.calls if call.policy_after is not None), prompt_length=row.prompt_length,
         token_ids=tuple(row.ids), loss_mask=tuple(row.mask),
         logprobs=None if row.logprobs is None else tuple(row.logprobs), finish_reason=row.calls[-1].finish_reason,
     )
