@@ -329,6 +329,24 @@ async def test_a_connection_that_says_nothing_is_ended(monkeypatch: pytest.Monke
         writer.close()
 
 
+@pytest.mark.parametrize(("key", "told"), [("", b"200 OK"), ("x", b"401 Unauthorized")], ids=["right", "wrong"])
+async def test_a_body_that_waits_to_be_asked_for_is(key: str, told: bytes) -> None:
+    """Who sends a head alone and expects to be told to go on is told, with the right key; then it is answered."""
+    body = json.dumps(HELLO).encode()
+    async with door(said("hi")) as outside:
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(outside.url.rpartition(":")[2]))
+        writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: %d\r\n"
+                     b"Authorization: Bearer %s\r\n\r\n" % (len(body), (outside.door.key + key).encode()))
+        first = await reader.readline()
+        if not key:
+            assert first == b"HTTP/1.1 100 Continue\r\n"
+            assert await reader.readline() == b"\r\n"
+            writer.write(body)
+            first = await reader.readline()
+        assert told in first
+        writer.close()
+
+
 async def test_bytes_that_are_no_http_do_no_harm() -> None:
     """Whatever arrives is answered or dropped, and the door goes on serving."""
     async with door(said("hi")) as outside:
