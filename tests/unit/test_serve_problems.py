@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kit import EXAMPLES
-from servekit import KEY, Talks, blank_home, talking
-from woodshed.errors import EnvironmentFault, Missing, UsageError, WoodshedError
+from servekit import KEY, Talks, an_offer, blank_home, talking
+from woodshed.api.app import application
+from woodshed.errors import Cause, EnvironmentFault, Missing, UsageError, WoodshedError
 from woodshed.model.acted import Begin
 from woodshed.model.delivery import Asked
 from woodshed.services.acted import ActedAttempts, Full
@@ -114,8 +115,11 @@ async def test_every_route_refuses_in_our_words(talks: Talks) -> None:
         assert any(path.startswith(start) for _, path in asked), route
         assert "{" not in route or {name.upper() for name in methods} <= {
             method for method, path in asked if path.startswith(start)}, route
-    status, problem = await talks.call("POST", "/v1/rollouts", {**GOOD, "samplin": {}})
-    assert problem["remedy"] == "Did you mean 'sampling'?"
+    for more, remedy in (
+            ({"samplin": {}}, "Did you mean 'sampling'?"),
+            ({"tasks": "write-file"}, "Did you mean 'first-steps/write-file'?"),
+            ({"tasks": "first-step/write-file"}, "Did you mean 'first-steps/write-file'?")):
+        assert (await talks.call("POST", "/v1/rollouts", {**GOOD, **more}))[1]["remedy"] == remedy
 
 
 async def test_what_is_refused_before_any_route_is_told_alike(talks: Talks) -> None:
@@ -155,6 +159,31 @@ async def test_a_sandbox_that_does_not_open_is_a_fault_of_the_service(
         assert is_ours(problem, status)
         with pytest.raises(raised):
             await asyncio.to_thread(client.begin, Begin(task="first-steps/write-file"))
+
+
+async def test_who_is_gone_before_its_sandbox_stands_has_left(new_home: Callable[[], Path]) -> None:
+    """Nobody knows the attempt's id: it is over at once, and its place is free."""
+    body, sent = json.dumps({"task": "first-steps/write-file"}).encode(), list[Any]()
+    coming = iter([{"type": "http.request", "body": body, "more_body": False}, {"type": "http.disconnect"}])
+
+    async def receive() -> Any:
+        return next(coming, {"type": "http.disconnect"})
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": "POST", "path": "/v1/attempts", "raw_path": b"/v1/attempts", "query_string": b"",
+             "root_path": "", "scheme": "http", "server": ("x", 80), "client": ("x", 1), "http_version": "1.1",
+             "headers": [(b"authorization", f"Bearer {KEY}".encode()), (b"content-type", b"application/json")]}
+    with blank_home(new_home()) as home:
+        async with ActedAttempts(home, an_offer(), most=1) as attempts:
+            await application(home, an_offer(), KEY, attempts)(scope, receive, send)
+            assert sent[0]["status"] == 201
+            [run] = home.store.runs()
+            [attempt] = home.store.attempts(run.id)
+            ended = await attempts.get(attempt.id).finish()
+            assert (ended.valid, ended.cause) == (False, Cause.CANCELLED)
+            assert "whoever began it left" in ended.detail
 
 
 async def test_the_client_says_what_is_wrong_with_its_key_and_address(talks: Talks) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Response
+from fastapi import APIRouter, Depends, Request, Response
 
 from woodshed.api.bodies import gives, plain, read, takes
 from woodshed.model.acted import Act, Begin, Begun, Ended, Seen
@@ -20,9 +20,12 @@ def routes(attempts: ActedAttempts) -> APIRouter:
 
     @router.post("/attempts", status_code=201, openapi_extra=takes(Begin), responses=gives(Begun, also=(404, 409),
                                                                                           status=201))
-    async def begin(begin: BeginBody) -> Response:
-        """Open a sandbox and wait for calls. 409 where as many are open as may be."""
-        return plain((await attempts.begin(begin)).begun, 201)
+    async def begin(request: Request, begin: BeginBody) -> Response:
+        """Open a sandbox and wait for calls. 409 where as many are open as may be. Who is gone by then has left it."""
+        acted = await attempts.begin(begin)
+        if await request.is_disconnected():
+            acted.outside.leave("whoever began it left")
+        return plain(acted.begun, 201)
 
     @router.post("/attempts/{id}/act", openapi_extra=takes(Act), responses=gives(Seen, also=(404, 409)))
     async def act(id: str, act: ActBody) -> Response:  # noqa: A002 (the name in the path)

@@ -129,11 +129,11 @@ class Outside:
         coming: set[asyncio.Future[Any]] = {work, self._left}
         try:
             await asyncio.wait(coming, return_when=asyncio.FIRST_COMPLETED)
-            if work.done():
-                return work.result()
-            raise Cancelled(self._left.result())
+            if self._left.done():  # whatever came at the same moment: it was left
+                raise Cancelled(self._left.result())
+            return work.result()
         finally:
-            if not work.done():
+            if self._left.done() or not work.done():
                 work.cancel()
                 with suppress(asyncio.CancelledError, Exception):  # what it came to is of no concern any more
                     await work

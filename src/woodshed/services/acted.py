@@ -171,7 +171,8 @@ class ActedAttempts:
     def get(self, name: str) -> ActedAttempt:
         """The acted attempt of this id. Raises Missing."""
         if (found := self._known.get(name)) is None:
-            raise Missing(f"no attempt {name!r}", field="id", remedy="Begin one.")
+            raise Missing(f"no attempt {name!r}", field="id",
+                          remedy="Begin one; those of a service that ended are over.")
         return found
 
     async def begin(self, begin: Begin) -> ActedAttempt:
@@ -237,14 +238,16 @@ class ActedAttempts:
 
     async def _place(self, wait_s: float) -> None:
         if self._closed:
-            raise Full("the service ends")
+            raise Full("the service ends", field="service", remedy="Begin it when the service is there again.")
         if self._free.locked() and not wait_s:
-            raise Full(f"{self.most} attempts are open", remedy="End one, or say for how long to wait.")
+            raise Full(f"{self.most} attempts are open", field="wait_s",
+                       remedy="End one, or say for how long to wait.")
         try:
             async with asyncio.timeout(wait_s or None):
                 await self._free.acquire()
         except TimeoutError:
-            raise Full(f"{self.most} attempts are open, and none ended in {wait_s:g} s", remedy="End one.") from None
+            raise Full(f"{self.most} attempts are open, and none ended in {wait_s:g} s", field="wait_s",
+                       remedy="End one, or wait longer.") from None
 
     async def _begun(self, task: Task, agent: Agent, seed: int) -> ActedAttempt:
         live = await self._live()

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from ipaddress import ip_address
 from pathlib import Path, PurePosixPath
@@ -25,6 +27,8 @@ from woodshed.tasks.load import task_folders
 
 MOST = 10_000
 """Attempts of one request, unless the operator says otherwise."""
+_NEAR = 3
+"""So many names are told of those that may have been meant."""
 _SPECIAL = frozenset({"external", "replay", "patch", "cheat"})
 """Agents that are nothing without an argument, most of them a file or a command."""
 
@@ -67,7 +71,7 @@ class Offer:
                              remedy="Name it by its path below the folders that are served.")
         within = [(root, place) for root in self.roots if (place := _below(root, parts)) is not None]
         if not within:
-            raise Missing(f"no task {name!r}", field=field, remedy="Name one below the folders that are served.")
+            raise Missing(f"no task {name!r}", field=field, remedy=self._near(name))
         if len(within) > 1:
             raise UsageError(f"{name!r} stands in {len(within)} of the folders that are served", field=field,
                              remedy="Serve them apart, or give one another name.")
@@ -77,6 +81,19 @@ class Offer:
         except UsageError:
             raise Missing(f"no task {name!r}", field=field, remedy="Name a folder with task.toml, or one of such."
                           ) from None
+
+    def _near(self, name: str) -> str:
+        """What may have been meant by a name of no task."""
+        known: list[str] = []
+        for root in self.roots:
+            with suppress(UsageError):  # none is there, or too many to look at
+                known += [found.relative_to(root).as_posix() for found in task_folders(root)
+                          if found.is_relative_to(root)]
+        last = PurePosixPath(name).name
+        near = [one for one in known if one.rpartition("/")[2] == last] or get_close_matches(name, known, n=_NEAR)
+        if near:
+            return f"Did you mean {' or '.join(map(repr, near[:_NEAR]))}?"
+        return f"Name one below the folders that are served, as {', '.join(map(repr, known[:_NEAR])) or 'none is'}."
 
     def public(self, text: str) -> str:
         """``text`` without the places of the folders that are served."""
