@@ -6,6 +6,7 @@ import asyncio
 import json
 import socket
 from collections.abc import Mapping
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import pytest
@@ -56,7 +57,7 @@ async def test_what_is_no_body_is_not_taken_without_end(head: str, piece: bytes)
 async def test_a_body_is_taken_up_to_its_bound() -> None:
     """The control of the test above: what a body may hold is taken, and answered."""
     async with door(said("hi")) as outside:
-        large = {"messages": [{"role": "user", "content": "y" * 20_000_000}]}
+        large = {"messages": [{"role": "user", "content": "y" * 6_000_000}]}
         assert (await outside.post(large))[0] == 200
 
 
@@ -102,3 +103,29 @@ async def test_a_body_of_very_many_calls_is_refused(path: str, monkeypatch: pyte
             monkeypatch.setattr(server, "MOST_THINGS", most)
             found, told, _ = await outside.post(crowd(path, 300), path=path)
             assert found == status, json.dumps(told)[:300]
+
+
+async def test_who_reads_no_answer_holds_up_nobody() -> None:
+    """Answers that nobody reads wait in their connections: others are served, and the door closes with all of them."""
+    loop = asyncio.get_running_loop()
+    async with door(said("y" * 2_000_000)) as outside:
+        host, port = outside.url.removeprefix("http://").split(":")
+        body = json.dumps({"messages": [{"role": "user", "content": "hi"}], "stream": True}).encode()
+        head = f"{POST.replace('{key}', outside.door.key)}Content-Length: {len(body)}\r\n\r\n".encode()
+        with ExitStack() as stack:
+            silent = [stack.enter_context(socket.socket()) for _ in range(4)]
+            for end in silent:
+                end.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                end.setblocking(False)
+                await loop.sock_connect(end, (host, int(port)))
+                await loop.sock_sendall(end, head + body)
+            while len(outside.gate.answered) < len(silent):  # noqa: ASYNC110 (a fact that nobody tells us of)
+                await asyncio.sleep(0.01)
+            status, told, _ = await outside.post()
+            assert (status, len(told["choices"][0]["message"]["content"])) == (200, 2_000_000)
+            await outside.door.close()
+            for end in silent:
+                with suppress(ConnectionError):
+                    while await loop.sock_recv(end, 1 << 20):
+                        pass
+        assert (await outside.post())[0] == 401
