@@ -21,7 +21,7 @@ import plugged
 from kit import leftovers
 from woodshed import plugins, settings
 from woodshed.interfaces import Harness, Verifier
-from woodshed.model import Agent, AttemptState, Invalid, RunState
+from woodshed.model import Agent, AttemptState, Deadlines, Invalid, RunState
 from woodshed.model.retry import RetryRule, RetryRules
 from woodshed.services import runs, shared
 from woodshed.services.benching import void
@@ -77,11 +77,12 @@ class Void:
     task: Path
     workers: list[subprocess.Popen[str]] = field(default_factory=list)
 
-    def submit(self, *agents: str, attempts: int = 3, **how: Any) -> str:
-        """The run's id. What breaks is tried once more, at once."""
+    def submit(self, *agents: str, attempts: int = 3, run_s: float | None = None, **how: Any) -> str:
+        """The run's id. What breaks is tried once more, at once; ``run_s`` is the run's deadline."""
         retry = RetryRules(retry=(RetryRule(max=1, backoff_s=0.0, jitter=0.0),), breaker=None)
         spec, tasks = runs.plan([self.task], [Agent(name=name, harness=name) for name in agents], attempts=attempts,
-                                concurrency=2, seed=0, engine="void", verifier="void", retry=retry)
+                                concurrency=2, seed=0, engine="void", verifier="void", retry=retry,
+                                deadlines=Deadlines(run_s=run_s))
         return shared.submit(self.home, spec, tasks, **how).id
 
     def start(self, *prefix: str, slots: int = 2) -> subprocess.Popen[str]:
