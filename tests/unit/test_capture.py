@@ -48,6 +48,14 @@ def test_each_server_is_read_in_its_own_way() -> None:
     assert SERVERS["plain"].read(VLLM) == Tokens()
 
 
+def test_an_answer_that_spans_a_swap_is_mixed() -> None:
+    """vLLM's list of versions tells with which weights an answer began and ended; one version is no mixture."""
+    for told, found in (({"weight_versions": [7, 8]}, ("7", "8")), ({"weight_versions": ["7", "7"]}, ("7", None)),
+                        ({"weight_version": "9"}, ("9", None)), ({}, (None, None))):
+        tokens = SERVERS["vllm"].read(VLLM | told)
+        assert (tokens.policy_version, tokens.policy_after) == found
+
+
 def test_llamacpp_is_asked_for_the_ids_of_its_prompt() -> None:
     """The further question says that special tokens stand in the text; its answer is a list of ids."""
     server = SERVERS["llama.cpp"]

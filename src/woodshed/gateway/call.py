@@ -30,6 +30,8 @@ from woodshed.model.tokens import Tokens, flaws
 
 _T = TypeVar("_T", ModelRequest, ModelResponse)
 
+Weights = Callable[[], Awaitable[str | None]]
+"""The version of the weights that the endpoint has now, as far as anybody announced one. Raises StoreFault."""
 _Body = Callable[[ModelRequest, ModelSpec, int], dict[str, Any]]
 ANSWER_BYTES = 16_000_000  # far above any honest answer: 2,048 tokens with logprobs and ids are under 1 MB
 
@@ -92,7 +94,7 @@ class Road:
 
 async def call(
     request: ModelRequest, spec: ModelSpec, road: Road, witness: Witness, *, seed: int,
-    known: ModelResponse | ModelFault | None = None, stay: Stay | None = None,
+    known: ModelResponse | ModelFault | None = None, stay: Stay | None = None, weights: Weights | None = None,
 ) -> ModelResponse:
     """The model's answer to ``request``, as the interceptors let it through.
 
@@ -105,7 +107,7 @@ async def call(
     if known is None:
         witness.sending(request)
         await witness.kept()
-        response = await _persist(request, spec, road, witness, seed, stay or Stay())
+        response = await _persist(request, spec, road, witness, seed, stay or Stay(), weights)
         witness.received(response)
         await witness.kept()
     else:
@@ -134,7 +136,8 @@ async def _guarded(interceptor: Interceptor, kind: type[_T], step: Callable[...,
 
 
 async def _persist(
-    request: ModelRequest, spec: ModelSpec, road: Road, witness: Witness, seed: int, stay: Stay
+    request: ModelRequest, spec: ModelSpec, road: Road, witness: Witness, seed: int, stay: Stay,
+    weights: Weights | None,
 ) -> ModelResponse:
     """Try until it works or patience ends. Cut off after a failed try, the CancelledError's cause is that fault."""
     failed, last = 0, None
@@ -149,7 +152,7 @@ async def _persist(
             try:
                 # A try after a failed one has waited already, as long as it was told.
                 async with road.pools.taken(spec, stay, hold=None if failed else hold) as endpoint:
-                    return await _send(request, spec, road, seed, endpoint)
+                    return await _send(request, spec, road, seed, endpoint, weights)
             except ModelFault as fault:
                 failed, last = failed + 1, fault
                 wait_s = road.patience.wait_s(failed, fault, elsewhere=road.pools.elsewhere(spec))
@@ -162,9 +165,11 @@ async def _persist(
         raise
 
 
-async def _send(request: ModelRequest, spec: ModelSpec, road: Road, seed: int, endpoint: Endpoint) -> ModelResponse:
+async def _send(
+    request: ModelRequest, spec: ModelSpec, road: Road, seed: int, endpoint: Endpoint, weights: Weights | None
+) -> ModelResponse:
     """One try, at one endpoint."""
-    at, version = spec.at(endpoint.url), spec.policy_version
+    at = spec.at(endpoint.url)
     url, read = _completions(at), wire.answer
     body: _Body = partial(wire.body, thought=endpoint.thought or wire.THOUGHT)
     if responses.meant(at):
@@ -172,20 +177,28 @@ async def _send(request: ModelRequest, spec: ModelSpec, road: Road, seed: int, e
     elif completions.meant(at):
         body, read = completions.body, partial(completions.answer, chat=completions.chat_of(request, at))
     capturing = await captured_by(endpoint, at, road) if at.captures else None
-    started, sent = time.perf_counter(), body(request, at, seed)
+    sent = body(request, at, seed)
     if capturing is not None:
         sent = capturing.body(sent, said=spec.sampling.said)
+    version = await _version(spec, weights)
+    started = time.perf_counter()
     status, content = await _exchange(url, sent, at, road)
     seconds = time.perf_counter() - started
+    after = await _version(spec, weights)
     written = unparsed(status, content)
     data = wire.parsed(content) if written is None else {}
     response = read(content, seconds, data) if written is None else ModelResponse(written, finish_reason=UNPARSED)
     if response.reasoning:
         endpoint.thought = wire.thinks_in(data)
     response = replace(response, seconds=seconds, endpoint=endpoint.url if spec.others else None)
+    announced = Tokens(policy_version=version, policy_after=after if after != version else None)
     if capturing is not None:
-        return await _captured(response, capturing, data, _asking(at, road), sent, version)
-    return response if version is None else replace(response, tokens=Tokens(policy_version=version))
+        return await _captured(response, capturing, data, _asking(at, road), sent, announced)
+    return response if version is after is None else replace(response, tokens=announced)
+
+
+async def _version(spec: ModelSpec, weights: Weights | None) -> str | None:
+    return spec.policy_version if weights is None else await weights() or spec.policy_version
 
 
 async def captured_by(endpoint: Endpoint, spec: ModelSpec, road: Road) -> Capturing:
@@ -212,11 +225,11 @@ async def _probed(spec: ModelSpec, road: Road) -> Capturing:
 
 async def _captured(
     response: ModelResponse, capturing: Capturing, answer: Mapping[str, Any], ask: Ask, sent: Mapping[str, Any],
-    version: str | None,
+    announced: Tokens,
 ) -> ModelResponse:
     """The answer with what the server told of its tokens, and what is wrong with that."""
     if response.finish_reason == UNPARSED:
-        return replace(response, tokens=Tokens(policy_version=version), sampling=wire.sampled(sent), flaws=(
+        return replace(response, tokens=announced, sampling=wire.sampled(sent), flaws=(
             "the server could not parse what the model wrote, and told none of it (raw completions tell all)",))
     wrong = list[str]()
     try:
@@ -224,8 +237,8 @@ async def _captured(
     except ModelFault as fault:
         tokens = capturing.server.read(answer)
         wrong.append(f"the ids of its prompt could not be asked for ({type(fault).__name__}: {fault})")
-    if tokens.policy_version is None and version is not None:
-        tokens = replace(tokens, policy_version=version)
+    if tokens.policy_version is None:  # a server that tells a version of its own is believed
+        tokens = replace(tokens, policy_version=announced.policy_version, policy_after=announced.policy_after)
     wrong += flaws(tokens, prompt_tokens=response.prompt_tokens, completion_tokens=response.completion_tokens)
     if not wrong and WORST.index(level(tokens)) > WORST.index(capturing.found):
         wrong.append(f"{capturing.found.value} were told when the endpoint was probed, and now {level(tokens).value}")

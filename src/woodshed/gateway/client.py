@@ -11,7 +11,7 @@ import aiohttp
 
 from woodshed.errors import ModelFault, StoreFault
 from woodshed.gateway import completions, wire
-from woodshed.gateway.call import Patience, Road, call, captured_by
+from woodshed.gateway.call import Patience, Road, Weights, call, captured_by
 from woodshed.gateway.capture import level
 from woodshed.gateway.capture.probe import Capturing
 from woodshed.gateway.pool import Pools, Stay
@@ -43,16 +43,18 @@ class Gateway:
 
     def client(
         self, spec: ModelSpec, emit: Emit, *, seed: int = 0, kept: Kept | None = None, past: Sequence[Answer] = (),
-        settled: Kept | None = None, put: Put | None = None, begun: int = 0,
+        settled: Kept | None = None, put: Put | None = None, begun: int = 0, weights: Weights | None = None,
     ) -> ModelClient:
         """A client for one attempt: its calls go to ``spec`` and into ``emit``; call n is sampled with seed + n.
 
         ``kept``, where given, makes what was emitted durable: it is awaited before a call leaves and after its answer
         came. ``settled`` is awaited in its place only after, before anybody is given the answer. The first calls are
         answered from ``past``, without being sent or recorded once more. Long lists of tokens are blobs that ``put``
-        keeps; without it they stand in the events. ``begun`` counts calls before all of these.
+        keeps; without it they stand in the events. ``begun`` counts calls before all of these. ``weights`` is asked
+        which version the endpoint has, for servers that do not tell it: when a call leaves, and when its answer came.
         """
-        return _Client(self, spec, _Log(spec, emit, kept, settled, Packer(put), begun), seed + begun, past)
+        return _Client(self, spec, _Log(spec, emit, kept, settled, Packer(put), begun), seed + begun, past,
+                       weights)
 
     async def probe(self, spec: ModelSpec) -> dict[str, Capturing | ModelFault]:
         """What each endpoint of ``spec`` tells of tokens, by address, found out by a question of one token.
@@ -92,9 +94,11 @@ class Gateway:
 class _Client:
     """A ModelClient that writes down intent and result of every call. Calls may run at the same time."""
 
-    def __init__(self, gateway: Gateway, spec: ModelSpec, log: _Log, seed: int, past: Sequence[Answer]) -> None:
+    def __init__(
+        self, gateway: Gateway, spec: ModelSpec, log: _Log, seed: int, past: Sequence[Answer], weights: Weights | None
+    ) -> None:
         self._gateway, self._spec, self._log, self._seed = gateway, spec, log, seed
-        self._calls, self._past, self._stay = 0, deque(past), Stay()
+        self._calls, self._past, self._stay, self._weights = 0, deque(past), Stay(), weights
 
     async def call(self, request: ModelRequest) -> ModelResponse:
         seed = self._seed + self._calls
@@ -105,7 +109,7 @@ class _Client:
                 for message in request.messages])
         known = recalled(self._past.popleft()) if self._past else None
         return await call(request, self._spec, self._gateway.road(), _Entry(self._log), seed=seed, known=known,
-                          stay=self._stay)
+                          stay=self._stay, weights=self._weights)
 
 
 class _Log:

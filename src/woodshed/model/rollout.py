@@ -29,7 +29,8 @@ class CallRecord(Record):
     ``loss_mask`` is by the ids of the completion: 1 where one was sampled by the model and may be learnt from.
     ``asked`` is what a program of others asked of the sampler, ``sampling`` what was sent. ``flaws`` say why the call
     cannot be trained on; what it did tell is kept beside them. An ``inherited`` call is another attempt's, from which
-    this one went on: its ids are context here.
+    this one went on: its ids are context here. The weights were ``policy_version`` when the call left, and where they
+    were others when its answer came, ``policy_after``: it is mixed.
     """
 
     rollout: str
@@ -39,6 +40,7 @@ class CallRecord(Record):
     parent: str | None = None
     model: str
     policy_version: str | None = None
+    policy_after: str | None = None
     prompt_token_ids: tuple[int, ...] | None = None
     completion_token_ids: tuple[int, ...] | None = None
     logprobs: tuple[float, ...] | None = None
@@ -58,13 +60,15 @@ class TokenRow(Record):
     """A sequence of ids to train on: a first prompt, and completions with what stood between them.
 
     ``loss_mask`` is 1 exactly where an id was sampled by one of ``calls``; ``logprobs`` are 0.0 elsewhere, and None
-    where a call told none. The first ``prompt_length`` ids are the first call's prompt.
+    where a call told none. The first ``prompt_length`` ids are the first call's prompt. ``mixed`` are those of
+    ``calls`` during which the weights changed; ``policy_versions`` has what each began with.
     """
 
     row: int = Field(ge=0)
     calls: tuple[str, ...]
     parent: str | None = None
     policy_versions: tuple[str | None, ...] = ()
+    mixed: tuple[str, ...] = ()
     prompt_length: int = Field(gt=0)
     token_ids: tuple[int, ...]
     loss_mask: tuple[int, ...]

@@ -34,7 +34,8 @@ class Tokens:
 
     ``completion`` are the ids that were sampled, an end-of-turn token included; ``logprobs`` are theirs, under the
     distribution that they were sampled from or the raw one, as the server is configured. ``prompt_text`` is the
-    rendered prompt of a server that tells it in the place of ids.
+    rendered prompt of a server that tells it in the place of ids. ``policy_version`` is that of the weights when the
+    call left, ``policy_after`` when its answer came, where it is another: then some ids are of each.
     """
 
     prompt: tuple[int, ...] | None = None
@@ -42,6 +43,7 @@ class Tokens:
     logprobs: tuple[float, ...] | None = None
     policy_version: str | None = None
     prompt_text: str | None = None
+    policy_after: str | None = None
 
     @property
     def whole(self) -> tuple[int, ...]:
@@ -103,6 +105,8 @@ class Packer:
             written["logprobs"] = {"count": len(tokens.logprobs), **self._list("values", tokens.logprobs, "d")}
         if tokens.policy_version is not None:
             written["policy_version"] = tokens.policy_version
+        if tokens.policy_after is not None:
+            written["policy_after"] = tokens.policy_after
         self._last[parent] = (call, tokens.whole)
         return written
 
@@ -142,8 +146,9 @@ class Unpacker:
             completion = self._ids(told, int(told["count"]))
         if (told := written.get("logprobs")) is not None:
             logprobs = tuple(float(one) for one in self._list(told, "values", "d", int(told["count"])))
-        version = written.get("policy_version")
-        return Tokens(prompt, completion, logprobs, None if version is None else str(version))
+        version, after = (None if written.get(name) is None else str(written[name])
+                          for name in ("policy_version", "policy_after"))
+        return Tokens(prompt, completion, logprobs, version, policy_after=after)
 
     def _ids(self, told: Mapping[str, Any], count: int) -> tuple[int, ...]:
         return tuple(int(one) for one in self._list(told, "ids", "i", count))

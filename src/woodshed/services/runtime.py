@@ -91,6 +91,7 @@ class Runtime:
         self._ground: Ground | None = None
         self._gateway: Gateway | None = None
         self._person: ModelSpec | None = None
+        self._announced = False
 
     @property
     def engine(self) -> SandboxEngine:
@@ -139,6 +140,8 @@ class Runtime:
         from woodshed.services.endpoints import Endpoints, captured
 
         self._gateway = Gateway(concurrent=_at_once())
+        request = await asyncio.to_thread(self._home.store.rollouts.request, self._run.id)
+        self._announced = request is not None and request.endpoint is not None
         self._stack.push_async_callback(self._gateway.close)
         endpoints = await self._stack.enter_async_context(
             Endpoints(self._home.path, self._agents.values(), parallel=self._parallel, person=self._run.spec.person)
@@ -230,7 +233,16 @@ class Runtime:
         known: Sequence[Answer] = past.known if past is not None else ()
         settled = partial(self._commits.keep, log) if agent.model.captures else None
         return self._gateway.client(agent.model, emit, seed=seed, past=known, kept=fine.keep if fine else None,
-                                    settled=settled, put=self._home.blobs.put, begun=past.begun if past else 0)
+                                    settled=settled, put=self._home.blobs.put, begun=past.begun if past else 0,
+                                    weights=self._weights if self._announced else None)
+
+    async def _weights(self) -> str | None:
+        """The version that the request's endpoint has now. Asked of the store each time: a swap that was announced in
+
+        another process holds for the very next call.
+        """
+        version = await asyncio.to_thread(self._home.store.rollouts.weights, self._run.id)
+        return None if version is None else str(version)
 
 
 def _at_once() -> int | None:
@@ -249,6 +261,11 @@ def interrupted(why: str) -> Outcome:
     return Outcome(
         verdict=Invalid(cause=Cause.CANCELLED, detail=why, retryable=True), stop=StopReason.CANCELLED
     )
+
+
+def cancelled_by(reason: str | None) -> str:
+    """Why an execution was cut off whose run somebody cancelled."""
+    return f"the run was cancelled: {reason}" if reason else "the run was cancelled"
 
 
 def overdue(run_s: float) -> str:

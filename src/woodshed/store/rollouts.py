@@ -246,6 +246,22 @@ class Rollouts:
         with self._read("reading policies") as connection:
             return [_policy(row) for row in connection.execute(query).mappings()]
 
+    def weights(self, run_id: str) -> Version | None:
+        """The version of the weights that the endpoint of a request has now: the current one, where it was announced
+
+        since the request was made; else what the request says. None for what is no request, or names no endpoint.
+        """
+        newest = sa.select(policies.c.version).where(
+            policies.c.project == requests.c.project, policies.c.endpoint == requests.c.endpoint,
+            policies.c.announced_at >= requests.c.created_at,
+        ).order_by(policies.c.rank.desc()).limit(1).scalar_subquery()
+        query = sa.select(sa.func.coalesce(newest, requests.c.version)).where(
+            requests.c.run == run_id, requests.c.endpoint.is_not(None))
+        with self._read("reading a policy") as connection:
+            found: str | None = connection.execute(query).scalar()
+        version: Version | None = None if found is None else json.loads(found)
+        return version
+
     def announce(
         self, project: str, endpoint: str, version: Version, *, back: bool = False
     ) -> tuple[Policy, list[str]]:
@@ -268,6 +284,9 @@ class Rollouts:
                 connection.execute(sa.insert(policies), {
                     "project": project, "endpoint": endpoint, "rank": rank, "version": json.dumps(version),
                     "announced_at": stamp(now())})
+            elif back:
+                connection.execute(sa.update(policies).where(
+                    _of(project, endpoint), policies.c.rank == rank).values(announced_at=stamp(now())))
             return made, _outdated(connection, project, made, back=back)
 
     # -- deliveries ----------------------------------------------------------------------------------------------------

@@ -99,7 +99,8 @@ class _Reader:
         level, theirs = _level(tokens), bool(data.get("inherited"))
         return CallRecord(
             rollout=f"{event.attempt}-{event.execution}", attempt=event.attempt, execution=event.execution, call=call,
-            parent=data.get("parent"), model=str(asked["data"].get("model", "")), policy_version=tokens.policy_version, policy_after=tokens.policy_after,
+            parent=data.get("parent"), model=str(asked["data"].get("model", "")),
+            policy_version=tokens.policy_version, policy_after=tokens.policy_after,
             prompt_token_ids=tokens.prompt, completion_token_ids=tokens.completion, logprobs=_finite(tokens.logprobs),
             loss_mask=None if tokens.completion is None else (int(not theirs),) * len(tokens.completion),
             finish_reason=str(data.get("finish_reason") or "stop"), asked=asked["data"].get("asked") or {},

@@ -22,7 +22,8 @@ def read_vllm(answer: Mapping[str, Any]) -> Tokens:
     listed = part(answer, "choices", 0, "logprobs", "token_logprobs")
     return Tokens(
         prompt=ids(part(answer, "choices", 0, "prompt_token_ids")), completion=found.completion,
-        logprobs=numbers(listed) if isinstance(listed, list) and listed else None, policy_version=found.policy_version)
+        logprobs=numbers(listed) if isinstance(listed, list) and listed else None, policy_version=found.policy_version,
+        policy_after=found.policy_after)
 
 
 def tokenize(text: str) -> tuple[str, dict[str, Any]]:

@@ -19,8 +19,11 @@ NEUTRAL: Mapping[str, Any] = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min
 def read(answer: Mapping[str, Any]) -> Tokens:
     """What the answer tells."""
     versions = part(answer, "weight_versions")
-    version = versions[-1] if isinstance(versions, list) and versions else part(answer, "weight_version")
+    if not isinstance(versions, list) or not versions:
+        versions = [version for version in (part(answer, "weight_version"),) if version is not None]
+    told = [str(version) for version in (*versions[:1], *versions[-1:])]  # in which it began, and ended
     return Tokens(
         prompt=ids(part(answer, "prompt_token_ids")), completion=ids(part(answer, "choices", 0, "token_ids")),
-        logprobs=logprobs(answer), policy_version=None if version is None else str(version),
+        logprobs=logprobs(answer), policy_version=told[0] if told else None,
+        policy_after=told[-1] if told and told[0] != told[-1] else None,
     )
