@@ -35,7 +35,7 @@ _GROUPS = {
     "model": "Local open-weight models",
     "bench": "The published measurements, reproducible",
 }
-"""Each group of commands, the ``app`` of the module of that name here, and what it is for; the help adds what is in it."""
+"""Each group, the ``app`` of the module of that name here, and what it is for; the help adds the names in it."""
 
 
 class _Commands(MutableMapping[str, Any]):

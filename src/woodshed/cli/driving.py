@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import uvloop
 
 from woodshed.cli.output import err, note
-from woodshed.errors import UsageError, WoodshedError
+from woodshed.errors import Cancelled, UsageError, WoodshedError
 from woodshed.model import Run
 from woodshed.services import runs
 from woodshed.services.runs import Tally
@@ -36,7 +36,9 @@ def driven(work: Callable[[runs.Progress], Coroutine[Any, Any, Run]], *, resume:
         err.print(f"interrupted; nothing is lost. {remedy()}")
         raise SystemExit(130) from None
     except WoodshedError as error:
-        if ours[0] and not isinstance(error, UsageError):
+        if isinstance(error, Cancelled):
+            err.print(f"what was recorded is kept: woodshed show {ours[0]}")
+        elif ours[0] and not isinstance(error, UsageError):
             err.print(f"what was recorded is kept. {remedy()}")
         raise
 

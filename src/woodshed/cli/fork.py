@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from functools import partial
 from typing import Annotated
 
@@ -43,13 +42,12 @@ def fork(
         spec = ForkSpec(attempt=found.id, execution=max(1, found.executions), step=step, say=say, diverged=diverged)
         agents = _agents(home, spec, agent or [], model, temperature, turns, model_key)
         planned, tasks = forking.plan(home, spec, agents, attempts=attempts, concurrency=concurrency, seed=seed)
-        started = time.perf_counter()
 
         async def begun(progress: Progress) -> Run:
             return await forking.start(home, planned, tasks, progress, sweep=partial(sweep, home.path), tell=note)
 
         run = driven(begun, resume="woodshed run --resume")
-        summary = report.summary(home, run, elapsed_s=time.perf_counter() - started)
+        summary = report.summary(home, run)
         folder = report.write_results(home, run, summary)
     if json:
         emit_json({**summary, "fork": spec.to_json()})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime
 from functools import partial
@@ -112,9 +111,8 @@ def _go_on(home: Home, run: str, concurrency: int | None, run_deadline: str | No
 
 
 def _finish(home: Home, drive: Callable[[runs.Progress], Coroutine[Any, Any, Run]], json: bool) -> None:
-    started = time.perf_counter()
     finished = driven(drive, resume="woodshed run --resume")
-    summary = report.summary(home, finished, elapsed_s=time.perf_counter() - started)
+    summary = report.summary(home, finished)
     folder = report.write_results(home, finished, summary)
     if json:
         emit_json(summary)

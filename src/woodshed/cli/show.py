@@ -84,7 +84,7 @@ def _state(row: dict[str, Any]) -> str:
 
 def _verdict(row: dict[str, Any]) -> str:
     if row["valid"] is None:
-        return str(row["state"])
+        return "cut off" if row["cut_off"] and row["executions"] else str(row["state"])
     if not row["valid"]:
         return f"invalid: {row['cause']}"
     return "passed" if row["passed"] else f"failed: {row['cause'] or 'agent'}"
@@ -123,6 +123,6 @@ def _print_trace(told: dict[str, Any]) -> None:
         out.print(f"not captured: {plain(line)}", style="yellow")
     for line in told["flagged"]:
         out.print(f"a tool may run it by itself: {plain(line)}", style="yellow")
-    out.print(f"\n[bold]verdict[/] {plain(report.sentence(told['verdict']))}")
+    out.print(f"\n[bold]verdict[/] {plain(report.sentence_of(told))}")
     stages = "  ".join(f"{name} {1000 * seconds:.0f} ms" for name, seconds in told["stages_s"].items())
     out.print(f"stop: {told['stop'] or '–'}   {stages}", style="dim")

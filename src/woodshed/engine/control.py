@@ -13,7 +13,8 @@ recover    what the dead had is free again, for others to go on with
 =========  ===========================================================================================
 
 Each is a change of our own tables, or a look at them, and may be done from any process that reaches the database:
-workers heed it with their next claim or beat. Rows of DBOS hold the ids of executions and whether they ended; nothing
+workers heed it with their next claim or beat, and a process that works on a run alone (``woodshed run``) looks at its
+row. Rows of DBOS hold the ids of executions and whether they ended; nothing
 is read from there, so a run that one version began another one steers.
 """
 
@@ -25,7 +26,8 @@ from pathlib import Path
 from typing import Any
 
 from woodshed.engine.lease import owner
-from woodshed.model import Attempt, Run
+from woodshed.errors import UsageError
+from woodshed.model import Attempt, Run, RunState
 from woodshed.model.schedule import Schedule, Trace
 from woodshed.model.sent import MessageKind, SentMessage
 from woodshed.model.status import AttemptStatus, RunStatus
@@ -52,15 +54,27 @@ class Control:
 
     def cancel(self, run_id: str, reason: str | None = None) -> None:
         """What runs is stopped within seconds, with its evidence kept. Raises UsageError where the run is over."""
-        self._queue.turn(run_id, SubmissionState.CANCELLED, reason)
+        if self._shared(run_id):
+            self._queue.turn(run_id, SubmissionState.CANCELLED, reason)
+        else:
+            self._store.alone.mark(run_id, RunState.CANCELLED, reason)
 
     def pause(self, run_id: str, reason: str | None = None) -> None:
         """What runs goes on to its end, or to its next turn where it is fine. Raises UsageError where it is over."""
-        self._queue.turn(run_id, SubmissionState.PAUSED, reason)
+        if self._shared(run_id):
+            self._queue.turn(run_id, SubmissionState.PAUSED, reason)
+        else:
+            self._store.alone.mark(run_id, RunState.PAUSED, reason)
 
     def resume(self, run_id: str) -> None:
-        """Workers take it again; its deadline counts anew. Raises UsageError where it is over."""
+        """Workers take it again; its deadline counts anew. Raises UsageError where it is over, or not theirs."""
+        if not self._shared(run_id):
+            raise UsageError(f"{run_id} is not handed out to workers", field="run",
+                             remedy=f"Go on with it in a process: woodshed run --resume {run_id}")
         self._queue.turn(run_id, SubmissionState.OPEN)
+
+    def _shared(self, run_id: str) -> bool:
+        return self._queue.submission(run_id) is not None
 
     def send(
         self, to: Sequence[str], kind: MessageKind, data: Mapping[str, Any], key: str | None = None

@@ -5,25 +5,27 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack, contextmanager, suppress
 from types import TracebackType
 from typing import Self
 
 from woodshed import plugins, settings
 from woodshed.engine.durable import Durable
 from woodshed.engine.lease import Lease, claim
-from woodshed.errors import Paused
+from woodshed.errors import Cancelled, Paused, StoreFault
 from woodshed.interfaces import SandboxEngine
-from woodshed.model import Attempt, EventKind, Outcome, Run, Task
+from woodshed.model import Attempt, EventKind, Outcome, Run, RunState, Task
 from woodshed.model.retry import Breaker
 from woodshed.services.ears import Ears
 from woodshed.services.hearing import hears
 from woodshed.services.home import Home
 from woodshed.services.janitor import FIRST_S, Janitor, Sweep, ended, nothing
-from woodshed.services.runtime import EndState, Runtime, again_in_s, interrupted, overdue
+from woodshed.services.runtime import EndState, Runtime, again_in_s, cancelled_by, interrupted, overdue
 from woodshed.store.eventlog import EventLog
 
 Finished = Callable[[Outcome], None]
+_HEED_S = 0.5
+"""So often it looks whether somebody elsewhere cancelled or paused the run: what runs is stopped within two seconds."""
 
 
 class Crew:
@@ -57,6 +59,7 @@ class Crew:
         self._chance = random.Random()  # noqa: S311 (spreads retries; nothing secret)
         self._breaker = Breaker(run.spec.retry.breaker) if run.spec.retry.breaker is not None else None
         self._paused: str | None = None
+        self._cancelled: str | None = None
         self._finished: Finished = lambda outcome: None
 
     @property
@@ -110,8 +113,8 @@ class Crew:
     async def work(self, attempts: Sequence[Attempt], finished: Finished) -> None:
         """Execute the attempts durably; ``finished`` hears of each outcome that counts. Returns when all are done.
 
-        What broke and may be tried again waits outside, without a slot. Raises Paused when most executions break, and
-        at the end of :meth:`within`.
+        What broke and may be tried again waits outside, without a slot. Raises Paused when most executions break, at
+        the end of :meth:`within` and where somebody pauses the run, Cancelled where somebody cancels it.
         """
         self._finished = finished
         self._attempts = {attempt.id: attempt for attempt in attempts}
@@ -125,7 +128,9 @@ class Crew:
                 for again in done:
                     if not again.cancelled():
                         again.result()
-            if self._paused is not None and self._attempts:
+            if self._attempts and self._cancelled is not None:
+                raise Cancelled(self._cancelled)
+            if self._attempts and self._paused is not None:
                 raise Paused(self._paused)
 
     async def _execute(self, attempt_id: str) -> None:
@@ -152,7 +157,8 @@ class Crew:
         try:
             return await self._runtime.execute(attempt, log)
         except asyncio.CancelledError:
-            log.set_aside(interrupted(self._paused or "the run was interrupted"))
+            cancelled = None if self._cancelled is None else cancelled_by(self._cancelled)
+            log.set_aside(interrupted(cancelled or self._paused or "the run was interrupted"))
             raise
 
     async def _resubmit(self, attempt_id: str, wait_s: float) -> None:
@@ -172,6 +178,32 @@ class Crew:
             self._durable.halt()
             for later in self._later:
                 later.cancel()
+
+    @contextmanager
+    def steered(self) -> Iterator[None]:
+        """Meanwhile whoever cancels or pauses the run from elsewhere is heeded; :meth:`work` raises what says so.
+
+        What runs of a paused run goes on to its end, or to its next turn where it is fine; of a cancelled one it is cut
+        off, its evidence kept.
+        """
+        looking = asyncio.create_task(self._heed())
+        try:
+            yield
+        finally:
+            looking.cancel()
+
+    async def _heed(self) -> None:
+        while self._cancelled is None:
+            await asyncio.sleep(_HEED_S)
+            with suppress(StoreFault):  # the next look is soon
+                mark = await asyncio.to_thread(self._home.store.alone.of, self._run.id)
+                if mark is not None and mark.state is RunState.PAUSED and self._paused is None:
+                    self._runtime.leaving = True
+                    self._pause(mark.reason or "somebody paused it")
+                if mark is not None and mark.state is RunState.CANCELLED:
+                    self._cancelled = mark.reason or "somebody cancelled it"
+                    self._pause(self._cancelled)
+        await self._durable.cancel()
 
     @contextmanager
     def within(self, run_s: float | None) -> Iterator[None]:

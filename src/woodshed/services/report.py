@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,25 @@ from woodshed.measure import figures as measure
 from woodshed.measure.costs import Tokens, asked
 from woodshed.measure.trajectory import from_events
 from woodshed.measure.usage import used
-from woodshed.model import Attempt, AttemptState, ChangeSet, Durability, Event, EventKind, Invalid, Run, Task, Valid
+from woodshed.model import (
+    Attempt,
+    AttemptState,
+    ChangeSet,
+    Durability,
+    Event,
+    EventKind,
+    Invalid,
+    Run,
+    RunState,
+    Task,
+    Valid,
+)
 from woodshed.model.changes import Change
 from woodshed.model.diff import described
 from woodshed.model.prices import PriceBook
+from woodshed.model.used import total
 from woodshed.services import naming, selection
+from woodshed.services.cutoff import CutOff, cut_off
 from woodshed.services.history import history
 from woodshed.services.home import Home
 from woodshed.store.captures import FLAWED
@@ -28,26 +42,29 @@ _LARGEST_DIFF = 1_000_000  # bytes of a file that is compared; a larger one is t
 
 
 def summary(
-    home: Home, run: Run, *, elapsed_s: float | None = None, prices: PriceBook | None = None
+    home: Home, run: Run, *, prices: PriceBook | None = None
 ) -> dict[str, Any]:
     """In figures: ``{"run", "project", "state", "reason", "elapsed_s", "used": {…}, "agents": […], "groups": […]}``.
 
-    ``used`` is what sandboxes took by ``agent``, ``verifier`` and ``all``. ``agents`` has one row an agent, ``groups``
+    ``elapsed_s`` is :func:`elapsed`, ``used`` what sandboxes took by ``agent``, ``verifier`` and ``all``.
+    ``agents`` has one row an agent, ``groups``
     one an agent and task group; both rows have the same keys. Rates are None where undefined: no valid attempts give no
     pass rate. Of a run whose persons a model plays, ``person`` is what that took, by ``prices``; no row counts it.
     """
     attempts = home.store.attempts(run.id)
+    left = cut_off(home, run, attempts)
     models = {agent.name: agent.model.name if agent.model else None for agent in run.spec.agents}
     return {
         "run": run.id,
         "project": run.project,
         "state": run.state.value,
         "reason": run.reason,
-        "elapsed_s": round(elapsed_s if elapsed_s is not None else _span_s(attempts), 3),
+        "elapsed_s": elapsed(run, attempts),
         **_captured(home, run),
         **_person(home, run, prices),
         **selection.told(selection.selected(home, run, attempts)),
-        "used": {whose: part.to_json() for whose, part in used(a.outcome for a in attempts if a.outcome).items()},
+        "used": {whose: part.to_json() for whose, part in used(
+            [*(a.outcome.used for a in attempts if a.outcome), *(one.used for one in left.values())]).items()},
         "agents": [{"model": models[row.agent], **row.to_json()} for row in measure.by_agent(attempts)],
         "groups": [{"model": models[row.agent], **row.to_json()} for row in measure.summary(attempts, run.spec.groups)],
     }
@@ -79,8 +96,10 @@ def _captured(home: Home, run: Run) -> dict[str, Any]:
 
 
 def attempts(home: Home, run: Run) -> list[dict[str, Any]]:
-    """One flat row an attempt: verdict, stop reason, flags, usage, seconds."""
-    return [_row(attempt) for attempt in home.store.attempts(run.id)]
+    """One flat row an attempt: verdict, stop reason, flags, usage, seconds; ``cut_off`` is why there is no result."""
+    found = home.store.attempts(run.id)
+    left = cut_off(home, run, found)
+    return [_row(attempt, left.get(attempt.id)) for attempt in found]
 
 
 def listing(home: Home, project: str | None = None) -> list[dict[str, Any]]:
@@ -129,8 +148,9 @@ def trace(home: Home, attempt_id: str) -> dict[str, Any]:
     model = agent.model.name if agent.model else None
     steps = from_events(events, task=attempt.task, agent=attempt.agent, model=model).steps if events else ()
     changes = _changes(events)
+    left, outcome = cut_off(home, run, [attempt]).get(attempt.id), attempt.outcome
     return {
-        **_row(attempt),
+        **_row(attempt, left),
         "execution": execution,
         "model": model,
         "fork": run.spec.fork.to_json() if run.spec.fork else None,
@@ -139,9 +159,9 @@ def trace(home: Home, attempt_id: str) -> dict[str, Any]:
         "refused": list(changes.refused),
         "flagged": list(changes.flagged),
         "diff": diff(home, changes, _task(run, attempt.task)),
-        "verdict": attempt.outcome.verdict.to_json() if attempt.outcome else None,
-        "stages_s": attempt.outcome.stages_s if attempt.outcome else {},
-        "used": {stage: used.to_json() for stage, used in attempt.outcome.used.items()} if attempt.outcome else {},
+        "verdict": outcome.verdict.to_json() if outcome else None,
+        "stages_s": outcome.stages_s if outcome else left.stages_s if left else {},
+        "used": {stage: took.to_json() for stage, took in (outcome or left or CutOff("")).used.items()},
     }
 
 
@@ -160,6 +180,13 @@ def arguments(call: dict[str, Any]) -> str:
     if len(values) == 1:
         return str(next(iter(values.values())))
     return json.dumps(values, ensure_ascii=False)
+
+
+def sentence_of(told: Mapping[str, Any]) -> str:
+    """The verdict of a traced attempt in one line; where there is none, why."""
+    if told["verdict"] is None and told["cut_off"]:
+        return f"none: {told['cut_off']}" + ("; what it did until then is kept" if told["steps"] else "")
+    return sentence(told["verdict"])
 
 
 def sentence(verdict: dict[str, Any] | None) -> str:
@@ -219,7 +246,7 @@ def _changes(events: Iterable[Event]) -> ChangeSet:
     return ChangeSet()
 
 
-def _row(attempt: Attempt) -> dict[str, Any]:
+def _row(attempt: Attempt, left: CutOff | None = None) -> dict[str, Any]:
     outcome = attempt.outcome
     verdict = outcome.verdict if outcome else None
     valid = verdict if isinstance(verdict, Valid) else None
@@ -238,20 +265,25 @@ def _row(attempt: Attempt) -> dict[str, Any]:
         "flags": list(valid.flags) if valid else [],
         "assurance": valid.assurance.value if valid else None,
         "detail": verdict.detail if isinstance(verdict, Valid | Invalid) else "",
-        "stop": outcome.stop.value if outcome else None,
+        "stop": outcome.stop.value if outcome else left.stop if left else None,
+        "cut_off": left.why if left else None,
         "turns": outcome.usage.turns if outcome else None,
         "tool_calls": outcome.usage.tool_calls if outcome else None,
         "prompt_tokens": outcome.usage.prompt_tokens if outcome else None,
         "completion_tokens": outcome.usage.completion_tokens if outcome else None,
-        "seconds": round(sum(outcome.stages_s.values()), 4) if outcome else None,
-        "used": outcome.used_in_all.to_json() if outcome else None,
+        "seconds": round(sum((outcome or left or CutOff("")).stages_s.values()), 4) if outcome or left else None,
+        "used": total((outcome or left or CutOff("")).used.values()).to_json() if outcome or left else None,
     }
 
 
-def _span_s(attempts: list[Attempt]) -> float:
-    starts = [attempt.started_at for attempt in attempts if attempt.started_at]
-    ends = [attempt.finished_at for attempt in attempts if attempt.finished_at]
-    return (max(ends) - min(starts)).total_seconds() if starts and ends else 0.0
+def elapsed(run: Run, attempts: Sequence[Attempt]) -> float:
+    """Seconds from when the run was asked for to its end; of one that is not over, to its last result. 0.0 before that.
+
+    It is told from the record, so that every command tells the same of a run, whenever and however often it is asked.
+    """
+    over = run.finished_at if run.state in (RunState.FINISHED, RunState.CANCELLED) else None
+    end = over or max((attempt.finished_at for attempt in attempts if attempt.finished_at), default=run.created_at)
+    return round(max(0.0, (end - run.created_at).total_seconds()), 3)
 
 
 def _replace(path: Path, text: str) -> None:

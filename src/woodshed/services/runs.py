@@ -12,7 +12,7 @@ from pathlib import Path
 
 from woodshed import plugins, settings
 from woodshed.engine.lease import owner, refuse_living
-from woodshed.errors import Paused, StoreFault, UsageError
+from woodshed.errors import Cancelled, Paused, StoreFault, UsageError
 from woodshed.model import (
     Agent,
     Attempt,
@@ -189,6 +189,8 @@ def to_resume(home: Home, run_id: str, *, checking: bool, concurrency: int | Non
     if concurrency:
         run = run.model_copy(update={"spec": run.spec.model_copy(update={"concurrency": concurrency})})
     _refuse_shared(home, run)
+    if run.state is RunState.CANCELLED:
+        raise UsageError(f"{run.id} was cancelled", field="run", remedy="Start another.")
     if run.executor and run.state is not RunState.FINISHED:
         refuse_living(run, home.path)  # before models are loaded; whoever takes over asks once more
     return run
@@ -210,7 +212,7 @@ def resumable(home: Home, spec: RunSpec, project: str | None = None) -> Run | No
     """The newest unfinished run of the project that asked for the same thing and whose owner is gone, or None."""
     wanted = spec.model_copy(update={"concurrency": 1})
     for run in home.store.runs(projects.named(project), unfinished=True):
-        same = run.spec.model_copy(update={"concurrency": 1}) == wanted
+        same = run.spec.model_copy(update={"concurrency": 1}) == wanted and run.state is not RunState.CANCELLED
         if same and not (run.executor and owner(home.path, run.executor)) \
                 and home.store.queue.submission(run.id) is None:
             return run
@@ -262,7 +264,7 @@ async def drive(home: Home, run: Run, crew: Crew, progress: Progress, further: F
 
     progress(tally)
     try:
-        with crew.within(run.spec.deadlines.run_s):
+        with crew.within(run.spec.deadlines.run_s), crew.steered():
             await crew.work([attempt for attempt in attempts if attempt.state is not AttemptState.DONE], finished)
             while more := await further():
                 tally.total += len(more)
@@ -271,10 +273,16 @@ async def drive(home: Home, run: Run, crew: Crew, progress: Progress, further: F
     except Paused as paused:
         home.store.set_run_state(run.id, RunState.PAUSED, str(paused))
         raise
+    except Cancelled as cancelled:
+        home.store.set_run_state(run.id, RunState.CANCELLED, str(cancelled))
+        raise Cancelled(f"{run.id} was cancelled: {cancelled}") from None
     except BaseException:
         with suppress(StoreFault):  # where the store is what failed, its own error is the one to tell
             over = further is _nothing_further and all(one.outcome for one in home.store.attempts(run.id))
-            home.store.set_run_state(run.id, RunState.FINISHED if over else RunState.INTERRUPTED)
+            marked = home.store.alone.of(run.id)
+            left = marked if marked is not None and marked.state is RunState.CANCELLED else None
+            home.store.set_run_state(run.id, RunState.FINISHED if over else
+                                     RunState.CANCELLED if left else RunState.INTERRUPTED, left and left.reason)
         raise
     home.store.set_run_state(run.id, RunState.FINISHED)
     return home.store.run(run.id)

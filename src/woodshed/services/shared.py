@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import getpass
+import os
+import platform
 import re
 from collections.abc import Sequence
 from datetime import datetime
 
 from woodshed import plugins
 from woodshed.engine.control import Control
+from woodshed.engine.lease import owner
 from woodshed.errors import UsageError
 from woodshed.model import Run, RunSpec, RunState, Task
 from woodshed.model.event import now
@@ -57,8 +61,8 @@ def turn(
     """The run, paused, open again or cancelled. ``last`` names the newest (of the ``project``).
 
     What runs of a paused one goes on to its end; of a cancelled one it is stopped, its evidence kept, and its attempts
-    never get a result. One whose attempts all have their results is finished. Raises UsageError where the run is not
-    shared between workers, or is over.
+    never get a result. One whose attempts all have their results is finished. So it is whether workers have the run or
+    one process has it alone; only what workers have can be opened again. Raises UsageError where the run is over.
     """
     run, control = naming.run(home, name, project), Control(home.store)
     match state:
@@ -67,8 +71,18 @@ def turn(
         case SubmissionState.PAUSED:
             control.pause(run.id, reason)
         case _:
-            control.cancel(run.id, reason)
+            control.cancel(run.id, reason or f"by {_whom()}")
+            if run.executor and owner(home.path, run.executor) is None:
+                home.store.alone.end(run.id)
     return home.store.run(run.id)
+
+
+def _whom() -> str:
+    """Whoever asks here, for the record."""
+    try:
+        return f"{getpass.getuser()} on {platform.node()}"
+    except (KeyError, OSError):  # no name belongs to the number
+        return f"user {os.getuid()} on {platform.node()}"
 
 
 def reopen(home: Home, project: str) -> list[Run]:

@@ -27,6 +27,7 @@ from woodshed.services.firing import Scheduler
 from woodshed.services.heart import SILENT_S, Heart
 from woodshed.services.home import Home
 from woodshed.services.janitor import Janitor, Sweep, ended, nothing
+from woodshed.services.runtime import cancelled_by
 from woodshed.services.runtimes import Runtimes
 from woodshed.services.settling import Settling, Tell, Worked, whole
 from woodshed.store.ids import run_of
@@ -275,8 +276,9 @@ class _Worker:
             return "the worker was taken for dead"
         if attempt_id in self.called_off:
             found = self.queue.submission(run_of(attempt_id))
-            overdue = found is not None and found.state is SubmissionState.OVERDUE
-            return (found.reason if found and overdue else None) or "the run was cancelled"
+            if found is not None and found.state is SubmissionState.OVERDUE and found.reason:
+                return found.reason
+            return cancelled_by(found.reason if found is not None else None)
         return "the worker was stopped" if attempt_id in self.cut else "it was left at a turn, to be gone on with"
 
     def _seen(self, outcome: Outcome) -> None:

@@ -20,6 +20,7 @@ from woodshed.model import Attempt, AttemptState, Event, Outcome, Record, Run, R
 from woodshed.model.event import now
 from woodshed.model.grade import Regrade, Regraded
 from woodshed.store import appending, groups, references, rows
+from woodshed.store.alone import Alone
 from woodshed.store.captures import Captures
 from woodshed.store.groups import Groups
 from woodshed.store.limits import Limits
@@ -100,6 +101,11 @@ class Store:
     def messages(self) -> Messages:
         """What is sent to attempts, wherever they run."""
         return Messages(self._engine, self._write, self._read)
+
+    @property
+    def alone(self) -> Alone:
+        """Runs that one process works on by itself, steered."""
+        return Alone(self._write, self._read)
 
     @property
     def rollouts(self) -> Rollouts:
@@ -192,8 +198,8 @@ class Store:
             return [rows.run(row) for row in connection.execute(query).mappings()]
 
     def set_run_state(self, run_id: str, state: RunState, reason: str | None = None) -> None:
-        """Record where the run stands, and why; FINISHED also records when. Setting it twice changes nothing."""
-        at = stamp(now()) if state is RunState.FINISHED else None
+        """Record where the run stands, and why; at the end, when. Setting it twice changes nothing."""
+        at = stamp(now()) if state in (RunState.FINISHED, RunState.CANCELLED) else None
         finished = sa.func.coalesce(runs.c.finished_at, at) if at else None
         values = {"state": state.value, "reason": reason, "finished_at": finished}
         with self._write("recording the run's state") as connection:
