@@ -22,6 +22,7 @@ from woodshed.model import (
     Valid,
 )
 from woodshed.model.event import now
+from woodshed.model.fork import ForkSpec
 from woodshed.model.tokens import Packer, Tokens
 from woodshed.services.home import Home
 from woodshed.store.eventlog import EventLog
@@ -54,7 +55,8 @@ class Talk:
         """One answer, with the call that it made and its result."""
         self.count += 1
         name, call = f"m{self.count:05d}", f"c{self.count}"
-        calls = [] if command is None else [{"id": f"srv-{7919 * self.count:x}", "name": "bash", "arguments": {"command": command}}]
+        calls = [] if command is None else [
+            {"id": f"srv-{7919 * self.count:x}", "name": "bash", "arguments": {"command": command}}]
         self.emit(EventKind.MODEL_CALL, {
             "call": name, "model": "tiny", "kept": self.kept, "messages": self.told[self.kept:],
             "tools": [TOOL] if self.count == 1 else None, "sampling": {"temperature": 1.0}, "max_tokens": None})
@@ -79,16 +81,17 @@ class Talk:
 Story = tuple[str, Valid | Invalid | None, Callable[[Emit], None] | None]
 
 
-def filled(home: Home, stories: Sequence[Story], *, run: str = "r1", model: ModelSpec | None = None) -> Run:
+def filled(home: Home, stories: Sequence[Story], *, run: str = "r1", model: ModelSpec | None = None,
+           agent: str = "loop", fork: ForkSpec | None = None) -> Run:  # fmt: skip
     """A run with one attempt for each (task, verdict, story); without a verdict an attempt is not over."""
-    agent = Agent(name="loop", harness="loop", model=model or ModelSpec(name="tiny", base_url="http://127.0.0.1:1/v1"))
-    made = Run(id=run, spec=RunSpec(tasks=(), agents=(agent,), attempts=len(stories)), state=RunState.FINISHED,
-               created_at=now())
+    who = Agent(name=agent, harness="loop", model=model or ModelSpec(name="tiny", base_url="http://127.0.0.1:1/v1"))
+    made = Run(id=run, spec=RunSpec(tasks=(), agents=(who,), attempts=len(stories), fork=fork),
+               state=RunState.FINISHED, created_at=now())
     counts: dict[str, int] = {}
     attempts = []
     for number, (task, _, _) in enumerate(stories):
         counts[task] = counts.get(task, -1) + 1
-        attempts.append(Attempt(id=f"{run}-a{number:02d}", run=run, task=task, agent="loop", index=counts[task],
+        attempts.append(Attempt(id=f"{run}-a{number:02d}", run=run, task=task, agent=agent, index=counts[task],
                                 seed=number))
     home.store.create_run(made, attempts)
     for attempt, (_, verdict, story) in zip(attempts, stories, strict=True):

@@ -81,7 +81,7 @@ class Exported:
 
 
 def check(form: str, options: Iterable[str]) -> Format:
-    """The format, where it is known and each of the ``options`` that were given says something to it. Raises UsageError."""
+    """The format, where it is known and each of the options that were given is of it. Raises UsageError."""
     known = next((one for one in FORMATS if one == form), None)
     if known is None:
         raise UsageError(f"unknown format '{form}'", field="--format", remedy=f"Known: {', '.join(FORMATS)}.")

@@ -96,7 +96,7 @@ def _table(rows: list[dict[str, Any]], wanted: Any) -> Any:
 
     columns = []
     for column in wanted:
-        values = [row[column.name] for row in rows]
+        values = [row.get(column.name) for row in rows]
         if column.type == pa.json_():
             made = pa.ExtensionArray.from_storage(column.type, pa.array(values, pa.string()))
         elif pa.types.is_list(column.type) and column.type.value_type == pa.json_():
@@ -152,8 +152,8 @@ def schema(kind: str) -> Any:
     chat = pa.list_(table)
     row = pa.struct({
         "row": whole, "calls": pa.list_(text), "parent": text, "policy_versions": pa.list_(text),
-        "prompt_length": whole, "token_ids": pa.list_(pa.int32()), "loss_mask": pa.list_(pa.int8()),
-        "logprobs": pa.list_(real), "finish_reason": text})
+        "mixed": pa.list_(text), "prompt_length": whole, "token_ids": pa.list_(pa.int32()),
+        "loss_mask": pa.list_(pa.int8()), "logprobs": pa.list_(real), "finish_reason": text})
     columns: Mapping[str, Iterable[tuple[str, Any]]] = {
         "sft": [("prompt", chat), ("completion", chat), ("tools", table),
                 *_named(text, "task agent model attempt call"), ("reward", real)],
@@ -167,7 +167,7 @@ def schema(kind: str) -> Any:
                  ("flags", pa.list_(text)), ("stop", text), ("seed", whole), ("trainable", flag),
                  ("untrainable", pa.list_(text)), ("capture_level", text), ("drift", table), ("rows", pa.list_(row))],
         "calls": [*_named(text, "group task agent rollout attempt"), ("execution", whole),
-                  *_named(text, "call parent model policy_version"),
+                  *_named(text, "call parent model policy_version policy_after"),
                   *((name, pa.list_(pa.int32())) for name in ("prompt_token_ids", "completion_token_ids")),
                   ("logprobs", pa.list_(real)), ("loss_mask", pa.list_(pa.int8())), ("finish_reason", text),
                   *_named(table, "asked sampling"), ("messages", chat), *_named(table, "tools answer"),

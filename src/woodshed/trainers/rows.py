@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from woodshed.model import Record
-from woodshed.model.rollout import CallRecord, Rollout
+from woodshed.model.rollout import CallRecord, Rollout, TokenRow
 from woodshed.trainers.files import CHATS, TABLES
 
 R = TypeVar("R", bound=Record)
@@ -33,10 +33,16 @@ def rollout_of(row: Mapping[str, Any]) -> Rollout:
 
 
 def _read(of: type[R], row: Mapping[str, Any]) -> R:
-    """The record. A field that has a default has it where the row says None."""
-    values = {name: _parsed(name, row[name]) for name in of.model_fields if name in row}
-    return of.model_validate({name: value for name, value in values.items()
-                              if value is not None or of.model_fields[name].is_required()})
+    values = _told(of, {name: _parsed(name, value) for name, value in row.items()})
+    if values.get("rows"):
+        values["rows"] = [_told(TokenRow, one) for one in values["rows"]]
+    return of.model_validate(values)
+
+
+def _told(of: type[Record], row: Mapping[str, Any]) -> dict[str, Any]:
+    """The record's own fields. One that has a default has it where the row says None."""
+    return {name: row[name] for name, field in of.model_fields.items()
+            if name in row and (row[name] is not None or field.is_required())}
 
 
 def _parsed(name: str, value: Any) -> Any:
