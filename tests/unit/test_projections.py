@@ -46,10 +46,14 @@ def test_trl_gets_lists_of_rows() -> None:
 
 def test_verl_gets_an_output_for_each_row() -> None:
     """The mask is that of the response alone."""
-    assert projections.verl(rollout())[0] == {
-        "prompt_ids": [1, 2], "response_ids": [3, 4, 5], "response_mask": [1, 0, 1],
-        "response_logprobs": [-0.5, 0.0, -0.5], "reward_score": 1.0, "num_turns": 4, "metrics": {},
-        "extra_fields": {"rollout": "a-1", "task": "t", "row": 0, "policy_versions": ["v2", "v2"]}}
+    told = {"reward_score": 1.0, "metrics": {}}
+    extra = {"rollout": "a-1", "task": "t"}
+    assert projections.verl(rollout()) == [
+        {"prompt_ids": [1, 2], "response_ids": [3, 4, 5], "response_mask": [1, 0, 1],
+         "response_logprobs": [-0.5, 0.0, -0.5], "num_turns": 4, **told,
+         "extra_fields": {**extra, "row": 0, "policy_versions": ["v2", "v2"]}},
+        {"prompt_ids": [9], "response_ids": [8], "response_mask": [1], "response_logprobs": [-0.5], "num_turns": 2,
+         **told, "extra_fields": {**extra, "row": 1, "policy_versions": ["v2"]}}]
 
 
 def test_skyrl_gets_the_reward_at_the_last_step() -> None:
@@ -63,35 +67,43 @@ def test_skyrl_gets_the_reward_at_the_last_step() -> None:
 
 def test_prime_rl_gets_flat_samples() -> None:
     """An advantage stands only where the model spoke."""
-    assert projections.prime_rl(rollout(), 0.5, 1.0)[0] == {
-        "token_ids": [1, 2, 3, 4, 5], "mask": [False, False, True, False, True],
-        "logprobs": [0.0, 0.0, -0.5, 0.0, -0.5], "temperatures": [1.0] * 5, "advantages": [0.0, 0.0, 0.5, 0.0, 0.5]}
+    assert projections.prime_rl(rollout(), 0.5, 0.7) == [
+        {"token_ids": [1, 2, 3, 4, 5], "mask": [False, False, True, False, True],
+         "logprobs": [0.0, 0.0, -0.5, 0.0, -0.5], "temperatures": [0.7] * 5, "advantages": [0.0, 0.0, 0.5, 0.0, 0.5]},
+        {"token_ids": [9, 8], "mask": [False, True], "logprobs": [0.0, -0.5], "temperatures": [0.7] * 2,
+         "advantages": [0.0, 0.5]}]
+
+
+IDS = [([1, 2], [3]), ([1, 2, 3, 4], [5]), ([9], [8])]
+ITEMS = [{
+    "type": "message", "role": "assistant", "id": f"m{number:05d}",
+    "content": [{"type": "output_text", "text": "yo", "annotations": []}],
+    "prompt_token_ids": prompt, "generation_token_ids": completion, "generation_log_probs": [-0.5],
+} for number, (prompt, completion) in enumerate(IDS, 1)]
 
 
 def test_nemo_gets_items_and_a_mask() -> None:
-    """What must not move anything says so; what is whole is not masked."""
-    made = projections.nemo(rollout(), CALLS)
-    assert (made["reward"], made["mask_sample"], made["failure_kind"]) == (1.0, False, None)
-    assert made["response"]["output"][1] == {
-        "type": "message", "role": "assistant", "id": "m00002",
-        "content": [{"type": "output_text", "text": "yo", "annotations": []}],
-        "prompt_token_ids": [1, 2, 3, 4], "generation_token_ids": [5], "generation_log_probs": [-0.5]}
-    broken = projections.nemo(rollout(**BROKEN_BY_US), CALLS)
-    assert (broken["mask_sample"], broken["failure_kind"]) == (True, "environment")
+    """What must not move anything says so, and why; what is whole is not masked."""
+    assert projections.nemo(rollout(), CALLS) == {
+        "reward": 1.0, "mask_sample": False, "failure_kind": None, "failure_reason": None,
+        "response": {"output": ITEMS}}
+    assert projections.nemo(rollout(**BROKEN_BY_US), CALLS) == {
+        "reward": 0.0, "mask_sample": True, "failure_kind": "environment",
+        "failure_reason": "it has no reward (environment)", "response": {"output": ITEMS}}
 
 
 def test_openenv_gets_a_turn_for_each_call() -> None:
     """The mask covers prompt and completion, and the reward stands apart."""
-    made = projections.openenv(rollout(**BROKEN_BY_US), CALLS)
-    assert made["reward"] is None
-    assert (made["trace"].keys(), len(made["trace"]["turns"])) == ({"schema_version", "turns"}, 3)
-    assert made["trace"]["turns"][1] == {
-        "node_id": "m00002", "prompt_token_ids": [1, 2, 3, 4], "completion_token_ids": [5], "per_token_logps": [-0.5],
-        "loss_mask": [0, 0, 0, 0, 1],
+    turns = [{
+        "node_id": f"m{number:05d}", "prompt_token_ids": prompt, "completion_token_ids": completion,
+        "per_token_logps": [-0.5], "loss_mask": [0] * len(prompt) + [1],
         "request": {"messages": [{"role": "user", "content": "hi"}], "tools": []},
         "response": {"role": "assistant", "content": "yo"},
-        "metadata": {"parent": None, "policy_version": "v2", "finish_reason": "stop",
-                     "capture_level": "tokens+logprobs"}}
+        "metadata": {"parent": None, "policy_version": "v2", "finish_reason": reason,
+                     "capture_level": "tokens+logprobs"},
+    } for number, (prompt, completion), reason in zip((1, 2, 3), IDS, ("stop", "stop", "length"), strict=True)]
+    for one, reward in ((rollout(), 1.0), (rollout(**BROKEN_BY_US), None)):
+        assert projections.openenv(one, CALLS) == {"reward": reward, "trace": {"schema_version": 1, "turns": turns}}
 
 
 @pytest.mark.parametrize("make", [
