@@ -15,8 +15,10 @@ from woodshed.cli.options import Asked, grouped
 from woodshed.cli.output import Json, emit_json, note, number, out, percent, plain, table, warn
 from woodshed.errors import UsageError
 from woodshed.model import Run, RunSpec, Task
+from woodshed.model.counted import counted
+from woodshed.model.sample import By, Sample
 from woodshed.sandbox.native.places import sweep
-from woodshed.services import durations, projects, report, runs, shared
+from woodshed.services import curriculum, durations, projects, report, runs, shared
 from woodshed.services.home import Home, opened
 
 Tasks = Annotated[list[str] | None, typer.Argument(help="Task folders, or folders of them.", show_default=False)]
@@ -29,6 +31,10 @@ Pool = Annotated[str, typer.Option(metavar="NAME", help="With --detach: for work
 Key = Annotated[str | None, typer.Option(help="With --detach: given again, it names the run made with it before.")]
 Project = Annotated[str | None, typer.Option(
     metavar="NAME", help="Whose run it is: projects share workers evenly (default: WOODSHED_PROJECT or default).")]
+Sampled = Annotated[int | None, typer.Option(
+    "--sample", min=1, metavar="N", help="Only N of the tasks, drawn by --seed; what was drawn is recorded.")]
+Informative = Annotated[bool, typer.Option(
+    "--by-informative", help="With --sample: by how much a group of each task is expected to teach; docs/training.md.")]
 NotBefore = Annotated[datetime | None, typer.Option(
     metavar="ISO", formats=["%Y-%m-%dT%H:%M:%S%z", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M%z", "%Y-%m-%dT%H:%M"],
     help="With --detach: begin at this time at the earliest; local unless it says otherwise.")]
@@ -48,11 +54,15 @@ def run(
     not_before: NotBefore = None,
     pool: Pool = "",
     project: Project = None,
+    sample: Sampled = None,
+    by_informative: Informative = False,
     json: Json = False,
 ) -> None:
     """Attempt tasks and judge each attempt in a fresh sandbox. Exit 0 when the run finished, whatever the pass rate."""
     if resume is not None:
-        _alone(asked, tasks=tasks, project=project)
+        _alone(asked, tasks=tasks, project=project, sample=sample)
+    if by_informative and sample is None:
+        raise UsageError("there is nothing to draw", field="--by-informative", remedy="Add --sample N.")
     _for_workers(detach, resume, given=not (priority is None and key is None and not_before is None and not pool))
     project = projects.named(project)
     with opened() as home:
@@ -62,6 +72,9 @@ def run(
         if not tasks or not asked.agent:
             raise UsageError("nothing to run", remedy="Say: woodshed run FOLDER --agent oracle")
         spec, found = runs.plan(tasks, concurrency=concurrency or 2, tell=note, **asked.order())
+        if sample is not None:
+            by: By = "informative" if by_informative else "chance"
+            spec, found = curriculum.narrowed(home, spec, found, Sample(count=sample, by=by))
         if detach:
             _detach(shared.submit(home, spec, found, priority=priority or 0, key=key, slots=concurrency, pool=pool,
                                   not_before=not_before.astimezone(UTC) if not_before else None, project=project), json)
@@ -77,9 +90,10 @@ def _for_workers(detach: bool, resume: str | None, *, given: bool) -> None:
         raise UsageError("--resume works here and now", remedy="Leave --detach out, or say: woodshed runs open RUN")
 
 
-def _alone(asked: Asked, *, tasks: list[str] | None, project: str | None) -> None:
+def _alone(asked: Asked, *, tasks: list[str] | None, project: str | None, sample: int | None) -> None:
     """Nothing stands beside --resume that would seem to change the run. Raises UsageError naming it."""
-    given = ["tasks"] * bool(tasks) + asked.given() + ["project"] * (project is not None)
+    given = ["tasks"] * bool(tasks) + asked.given() + ["project"] * (project is not None) + \
+        ["sample"] * (sample is not None)
     if (given := [name for name in given if name != "run_deadline"]):
         named = ", ".join(name if name == "tasks" else f"--{name.replace('_', '-')}" for name in given)
         raise UsageError(f"--resume goes on with the run as it was, and takes no {named}",
@@ -144,6 +158,9 @@ def print_summary(summary: dict[str, Any], folder: Path | None) -> None:
               + (f" ({plain(summary['reason'])})" if summary["reason"] else ""))
     if summary["used"]["all"]["sandboxes"]:
         out.print(f"sandboxes: {_used(summary['used']['all'])}; the verifier's: {_used(summary['used']['verifier'])}")
+    if (drawn := summary.get("drawn")) is not None:
+        among = counted(drawn["among"], "task")
+        out.print(f"drawn: {drawn['count']} of {among}, by {drawn['by']}, seed {drawn['seed']}")
     if (person := summary.get("person")) is not None:
         out.print(_spoken(person))
     if (captured := summary.get("capture")) is not None:

@@ -14,6 +14,7 @@ from woodshed.model.fork import ForkSpec
 from woodshed.model.record import Record
 from woodshed.model.retry import Broken, RetryRules
 from woodshed.model.rules import RuleSet
+from woodshed.model.sample import Drawn
 from woodshed.model.used import Used, total
 from woodshed.model.verdict import Verdict
 
@@ -114,6 +115,7 @@ class RunSpec(Record):
     rules: RuleSet | None = Field(default=None, description="reward rules, in the place of any task's own")
     check: CheckSpec | None = Field(default=None, description="given: the run is a calibration of its tasks")
     fork: ForkSpec | None = Field(default=None, description="given: its attempts go on from a step of another one")
+    drawn: Drawn | None = Field(default=None, description="given: the tasks are a sample, drawn like this")
 
 
 class RunState(StrEnum):

@@ -14,6 +14,7 @@ from woodshed.model.deadlines import Deadlines
 from woodshed.model.record import Record
 from woodshed.model.retry import RetryRules
 from woodshed.model.rollout import CaptureLevel, Rollout
+from woodshed.model.sample import Sample
 
 MOST_ATTEMPTS = 1024
 """Of one task in one request: a group is one answer, and is delivered in one piece."""
@@ -47,7 +48,8 @@ class Asked(Record):
 
     ``tasks`` are named relative to the folders that the service was given; a folder of tasks means all of them.
     ``policy_version`` None: what is current of the endpoint. A group whose policy is more than ``max_staleness``
-    versions behind is never delivered. With ``capture`` its endpoint must tell token ids and logprobs.
+    versions behind is never delivered. With ``capture`` its endpoint must tell token ids and logprobs. With ``sample``
+    so many of the tasks are drawn by the ``seed``, by how much a group of each is expected to teach.
     """
 
     tasks: Annotated[list[Name], Field(min_length=1, max_length=10_000), _ONE_OR_MANY]
@@ -63,6 +65,7 @@ class Asked(Record):
     deadlines: Deadlines = Deadlines()
     retry: RetryRules = RetryRules()
     seed: int = Field(default=0, ge=0, le=2**53)
+    sample: Sample | None = None
     priority: int = Field(default=0, ge=-1000, le=1000)
     idempotency_key: Key | None = None
 

@@ -5,12 +5,17 @@ Nothing is kept for it: the history of a task is its attempts in all runs of the
 
 from __future__ import annotations
 
+import hashlib
+import json
+import random
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from woodshed.errors import UsageError
 from woodshed.measure.curriculum import Curriculum, History, standing
-from woodshed.model import Attempt, Run, Task, Valid
+from woodshed.model import Attempt, Run, RunSpec, Task, Valid
+from woodshed.model.sample import Drawn, Sample
 from woodshed.services.home import Home
 from woodshed.tasks.load import find_tasks
 
@@ -63,6 +68,42 @@ def choose(
     by_name = {task.id: task for task in tasks}
     names = curriculum.choose({task.id: kind(task) for task in tasks}, tried, count=count, seed=seed)
     return [by_name[name] for name in names]
+
+
+def narrowed(home: Home, spec: RunSpec, tasks: Sequence[Task], sample: Sample) -> tuple[RunSpec, list[Task]]:
+    """The run with so many of its tasks, drawn by its seed, and the record of the draw (``spec.drawn``).
+
+    A run of single attempts is drawn for groups of two: a lone attempt is no group. Raises UsageError where there are
+    fewer tasks than are asked for.
+    """
+    if sample.count > len(tasks):
+        raise UsageError(f"{sample.count} tasks are asked for, and there are {len(tasks)}", field="sample",
+                         remedy=f"Ask for {len(tasks)} at the most.")
+    drawn = Drawn(count=sample.count, among=len(tasks), by=sample.by, seed=spec.seed, tasks=())
+    by_name = {task.id: task for task in tasks}
+    if sample.by == "chance":
+        names = random.Random(spec.seed).sample(sorted(by_name), sample.count)  # noqa: S311 (repeatable, not secret)
+    else:
+        tried, curriculum = history(home, tasks), Curriculum(size=max(2, spec.attempts))
+        names = [task.id for task in choose(tasks, tried, curriculum, count=sample.count, seed=spec.seed)]
+        worths = curriculum.worths({task.id: kind(task) for task in tasks}, tried)
+        drawn = drawn.model_copy(update={
+            "size": curriculum.size, "groups": sum(one.groups for one in tried.tasks.values()),
+            "history": _digest(tried), "worths": {name: round(worths[name], 6) for name in names}})
+    chosen = [by_name[name] for name in names]
+    folders = {str(task.folder) for task in chosen}
+    return spec.model_copy(update={
+        "tasks": tuple(str(task.folder) for task in chosen),
+        "digests": {folder: digest for folder, digest in spec.digests.items() if folder in folders},
+        "groups": {name: spec.groups[name] for name in names},
+        "drawn": drawn.model_copy(update={"tasks": tuple(names)})}), chosen
+
+
+def _digest(tried: History) -> str:
+    """Of everything that a draw asks of the past."""
+    known = [sorted((name, one.passed, one.failed, one.groups) for name, one in part.items())
+             for part in (tried.tasks, tried.kinds)]
+    return hashlib.sha256(json.dumps(known).encode()).hexdigest()
 
 
 def results(attempts: Sequence[Attempt]) -> list[tuple[str, list[bool]]]:

@@ -60,6 +60,7 @@ def summary(
         "state": run.state.value,
         "reason": run.reason,
         "elapsed_s": elapsed(run, attempts),
+        **({"drawn": run.spec.drawn.to_json()} if run.spec.drawn else {}),
         **_captured(home, run),
         **_person(home, run, prices),
         **selection.told(selection.selected(home, run, attempts)),

@@ -23,7 +23,7 @@ from woodshed.model.delivery import (
     RequestWhole,
 )
 from woodshed.model.event import now
-from woodshed.services import runs, selection, shared
+from woodshed.services import curriculum, runs, selection, shared
 from woodshed.services.home import Home
 from woodshed.services.offer import Offer
 from woodshed.store.eventlog import EventLog
@@ -56,6 +56,8 @@ def ask(home: Home, offer: Offer, asked: Asked) -> Made:
         spec, tasks = runs.plan(
             offer.folders(asked.tasks), [agent], attempts=asked.n, concurrency=2, seed=asked.seed, engine=offer.engine,
             deadlines=asked.deadlines, retry=asked.retry, strict=offer.strict, tell=notes.append)
+        if asked.sample is not None:
+            spec, tasks = curriculum.narrowed(home, spec, tasks, asked.sample)
         if len(tasks) * asked.n > offer.most:
             raise UsageError(f"{len(tasks) * asked.n} attempts are more than one request may be of", field="n",
                              remedy=f"Ask for {offer.most} at the most.")
