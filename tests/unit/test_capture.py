@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from woodshed.errors import ModelRefused
-from woodshed.gateway.capture import SERVERS, kind, level
+from woodshed.gateway.capture import SERVERS, kind, level, vocabulary
 from woodshed.gateway.capture.probe import Ask, Complete, probe
 from woodshed.model.rollout import CaptureLevel
 from woodshed.model.tokens import Tokens, flaws
@@ -46,6 +46,15 @@ def test_each_server_is_read_in_its_own_way() -> None:
     assert (llama.prompt, llama.completion, llama.logprobs) == (None, WHOLE.completion, WHOLE.logprobs)
     assert llama.prompt_text == "<|im_start|>system\n"
     assert SERVERS["plain"].read(VLLM) == Tokens()
+
+
+def test_the_size_of_the_vocabulary_is_the_servers_word() -> None:
+    """llama.cpp tells it of each model in its list; of several the one that is asked counts, and nonsense is none."""
+    two = {"data": [{"id": "a", "meta": {"n_vocab": 5}}, {"id": "b", "meta": {"n_vocab": 7}}]}
+    assert [vocabulary(two, name) for name in ("a", "b", "c")] == [5, 7, None]
+    assert vocabulary({"data": two["data"][:1]}, "whatever it is called") == 5
+    for told in (None, {}, {"data": [3]}, *({"data": [{"meta": {"n_vocab": odd}}]} for odd in (True, -1, "9"))):
+        assert vocabulary(told, "a") is None
 
 
 def test_an_answer_that_spans_a_swap_is_mixed() -> None:

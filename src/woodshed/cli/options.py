@@ -39,6 +39,8 @@ RequireCapture = Annotated[str | None, typer.Option(
     metavar="LEVEL", help="Refuse to run where the endpoint tells less: tokens+logprobs, tokens or text.")]
 PolicyVersion = Annotated[str | None, typer.Option(
     metavar="VERSION", help="Of the model's weights, where the server does not tell it; stands in each record.")]
+Vocabulary = Annotated[int | None, typer.Option(
+    min=1, metavar="N", help="How many ids the model has, where its server does not tell: others make a call flawed.")]
 Reasoning = Annotated[str, typer.Option(
     metavar="RULE", help="Whether what a model thought goes back to it with the conversation: send or drop.")]
 Person = Annotated[str | None, typer.Option(
@@ -83,6 +85,7 @@ class Asked:
     require_capture: RequireCapture = None
     policy_version: PolicyVersion = None
     reasoning: Reasoning = "send"
+    vocabulary: Vocabulary = None
     person: Person = None
     dialect: Dialect = "auto"
     tools: Tools = "default"
@@ -131,7 +134,7 @@ class Asked:
         spec = agent_service.parse_model(
             self.model, sampling=sampling, key_variable=self.model_key, capture=self.capture,
             require=self.require_capture, policy_version=self.policy_version,
-            reasoning=self.reasoning) if self.model else None
+            reasoning=self.reasoning, vocabulary=self.vocabulary) if self.model else None
         bound = boxes.load_policy(self.policy) if self.policy else None
         limits = AgentLimits(turns=self.turns, tool_calls=self.tool_calls, tokens=self.tokens, wall_s=self.wall)
         named = [name.strip() for name in self.tools.split(",") if name.strip()]

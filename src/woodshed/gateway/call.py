@@ -203,7 +203,7 @@ async def _version(spec: ModelSpec, weights: Weights | None) -> str | None:
 
 async def captured_by(endpoint: Endpoint, spec: ModelSpec, road: Road) -> Capturing:
     """How the endpoint is asked for tokens: it is probed once, by whoever needs it first. Raises ModelFault."""
-    key = (spec.name, spec.capture)
+    key = (spec.name, spec.capture, spec.vocabulary)
     async with endpoint.probing:
         if key not in endpoint.capturing:
             endpoint.capturing[key] = await _probed(spec, road)
@@ -220,7 +220,8 @@ async def _probed(spec: ModelSpec, road: Road) -> Capturing:
     async def complete(body: Mapping[str, Any]) -> Any:
         return wire.parsed((await _exchange(_completions(spec), body, spec, road))[1])
 
-    return await probe(_asking(spec, road), complete, spec.name, server=server, raw=completions.meant(spec))
+    return await probe(_asking(spec, road), complete, spec.name, server=server, raw=completions.meant(spec),
+                       ids=spec.vocabulary)
 
 
 async def _captured(
@@ -239,7 +240,8 @@ async def _captured(
         wrong.append(f"the ids of its prompt could not be asked for ({type(fault).__name__}: {fault})")
     if tokens.policy_version is None:  # a server that tells a version of its own is believed
         tokens = replace(tokens, policy_version=announced.policy_version, policy_after=announced.policy_after)
-    wrong += flaws(tokens, prompt_tokens=response.prompt_tokens, completion_tokens=response.completion_tokens)
+    wrong += flaws(tokens, vocabulary=capturing.vocabulary, prompt_tokens=response.prompt_tokens,
+                   completion_tokens=response.completion_tokens)
     if not wrong and WORST.index(level(tokens)) > WORST.index(capturing.found):
         wrong.append(f"{capturing.found.value} were told when the endpoint was probed, and now {level(tokens).value}")
     return replace(response, tokens=tokens, flaws=tuple(wrong), sampling=wire.sampled(sent))

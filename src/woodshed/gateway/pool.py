@@ -33,7 +33,7 @@ class Endpoint:
     room: asyncio.Semaphore | None = None
     load: int = 0
     sent: int = 0
-    capturing: dict[tuple[str, str], Capturing] = field(default_factory=dict)
+    capturing: dict[tuple[str, str, int | None], Capturing] = field(default_factory=dict)
     """How it is asked for tokens, by model and by what was asked for: found by probing, once."""
     thought: tuple[str, ...] = ()
     """In which field it tells what a model thought, once it told any."""

@@ -52,6 +52,7 @@ class ModelSpec(Record):
     others: tuple[str, ...] = Field(default=(), description="further base_urls")
     capture: Capture = Field(default="off", description="ask for token ids and logprobs: docs/gateway.md")
     capture_least: CaptureLevel | None = Field(default=None, description="a run refuses to begin below this level")
+    vocabulary: int | None = Field(default=None, gt=0, description="how many ids it has, where the server is silent")
     reasoning: Reasoning = Field(default="send", description="whether the model is given its thoughts again")
     policy_version: str | None = Field(default=None, description="of the weights, where the server does not tell it")
 

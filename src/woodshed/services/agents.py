@@ -85,13 +85,14 @@ def crossed(harnesses: Sequence[str], models: Sequence[ModelSpec], *, limits: Ag
 
 def parse_model(
     text: str, *, sampling: Sampling, key_variable: str | None = None, capture: str = "off",
-    require: str | None = None, policy_version: str | None = None, reasoning: str = "send", field: str = "--model",
+    require: str | None = None, policy_version: str | None = None, reasoning: str = "send",
+    vocabulary: int | None = None, field: str = "--model",
 ) -> ModelSpec:
     """The ModelSpec that ``text`` means: ``local[:NAME]``, ``FILE.gguf``, ``NAME@URL``, ``NAME@URL,URL…`` (a pool).
 
     A NAME alone takes its endpoint from the setting ``model_url``. ``capture`` says how tokens are asked for, and
     ``require`` the least level of it (``auto``, then, where nothing else is said); ``reasoning`` whether thoughts go
-    back to the model. Raises UsageError for anything else,
+    back to the model, and ``vocabulary`` how many ids it has. Raises UsageError for anything else,
     whose ``field`` is where ``text`` was said.
     """
     if capture not in CAPTURES:
@@ -105,7 +106,7 @@ def parse_model(
                          remedy=f"Known: {', '.join(REASONINGS)}.")
     told = {"capture": "auto" if require is not None and capture == "off" else capture,
             "capture_least": CaptureLevel(require) if require is not None else None, "policy_version": policy_version,
-            "reasoning": reasoning}
+            "reasoning": reasoning, "vocabulary": vocabulary}
     return _endpoint(text, sampling, key_variable, field).model_copy(update=told)
 
 

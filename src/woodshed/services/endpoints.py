@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from woodshed.gateway.capture.probe import Capturing
     from woodshed.gateway.client import Gateway
 
-_OURS = ("sampling", "capture", "capture_least", "reasoning", "policy_version")
+_OURS = ("sampling", "capture", "capture_least", "vocabulary", "reasoning", "policy_version")
 """What an agent says of a model that we serve; the rest is the server's."""
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from woodshed.gateway.capture import llamacpp, plain, sglang, transformers, vllm
-from woodshed.gateway.capture.server import Server
+from woodshed.gateway.capture.server import Server, part
 from woodshed.model.rollout import CaptureLevel
 from woodshed.model.tokens import Tokens, flaws
 
@@ -34,8 +34,19 @@ def kind(models: Any) -> str:
     return "plain"
 
 
-def level(tokens: Tokens) -> CaptureLevel:
+def vocabulary(models: Any, name: str) -> int | None:
+    """How many ids the model has, where the answer to ``GET /v1/models`` tells it: llama.cpp's ``meta.n_vocab``.
+
+    vLLM 0.32 and SGLang 0.5 tell it nowhere.
+    """
+    listed = models.get("data") if isinstance(models, Mapping) else None
+    found = [one for one in listed if isinstance(one, Mapping)] if isinstance(listed, list) else []
+    told = [part(one, "meta", "n_vocab") for one in found if one.get("id") == name or len(found) == 1]
+    return next((count for count in told if type(count) is int and count > 0), None)
+
+
+def level(tokens: Tokens, vocabulary: int | None = None) -> CaptureLevel:
     """What was really told, whatever was asked for. Flawed tokens are no better than text."""
-    if tokens.prompt is None or tokens.completion is None or flaws(tokens):
+    if tokens.prompt is None or tokens.completion is None or flaws(tokens, vocabulary=vocabulary):
         return CaptureLevel.TEXT
     return CaptureLevel.TOKENS if tokens.logprobs is None else CaptureLevel.LOGPROBS

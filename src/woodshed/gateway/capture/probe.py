@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from woodshed.errors import ModelGarbled, ModelRefused
-from woodshed.gateway.capture import SERVERS, kind, level
+from woodshed.gateway.capture import SERVERS, kind, level, vocabulary
 from woodshed.gateway.capture.raw import SERVERS_RAW
 from woodshed.gateway.capture.server import Server, part
 from woodshed.model.rollout import CaptureLevel
@@ -27,11 +27,15 @@ Complete = Callable[[Mapping[str, Any]], Awaitable[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Capturing:
-    """How one endpoint is asked for tokens. ``found`` is what it told when it was probed."""
+    """How one endpoint is asked for tokens. ``found`` is what it told when it was probed.
+
+    ``vocabulary`` is how many ids its model has, where it tells that or whoever runs it said so.
+    """
 
     name: str
     server: Server
     found: CaptureLevel
+    vocabulary: int | None = None
 
     def body(self, body: Mapping[str, Any], said: Collection[str] = ()) -> dict[str, Any]:
         """The request's body, with what this server needs to be asked. What the caller asked itself is kept.
@@ -51,17 +55,20 @@ class Capturing:
 
 
 async def probe(
-    ask: Ask, complete: Complete, model: str, *, server: str | None = None, raw: bool = False
+    ask: Ask, complete: Complete, model: str, *, server: str | None = None, raw: bool = False,
+    ids: int | None = None,
 ) -> Capturing:
     """How the endpoint is to be asked, by a question of a single token. ``server`` is its name, where it is known.
 
-    ``raw``: it is one of raw completions.
+    ``raw``: it is one of raw completions. ``ids`` is how many ids its model has, where that is known.
 
     A server that tells less than its kind is said to (an older version, a flag that is missing) has the level of what
-    it told. Counts of its own that disagree with its ids make it text. Raises whatever these two raise.
+    it told. Counts of its own that disagree with its ids, and ids beyond its vocabulary, make it text. Raises whatever
+    these two raise.
     """
-    name, servers = server or await _kind(ask), SERVERS_RAW if raw else SERVERS
-    found = Capturing(name, servers[name], CaptureLevel.TEXT)
+    models, servers = await _models(ask), SERVERS_RAW if raw else SERVERS
+    name, ids = server or kind(models), ids or vocabulary(models, model)
+    found = Capturing(name, servers[name], CaptureLevel.TEXT, ids)
     asked: dict[str, Any] = {"prompt": "A"} if raw else {"messages": [{"role": "user", "content": "Say A."}]}
     question = {"model": model, **asked, "max_tokens": 1, "temperature": 0, "stream": False}
     try:
@@ -69,7 +76,8 @@ async def probe(
     except ModelRefused:
         if server is not None or name == "plain":
             raise
-        found = Capturing("plain", servers["plain"], CaptureLevel.TEXT)  # an older version, that knows no such fields
+        # An older version, that knows no such fields.
+        found = Capturing("plain", servers["plain"], CaptureLevel.TEXT, ids)
         answer = await complete(found.body(question, said=("temperature",)))
     if not isinstance(answer, Mapping):
         return found
@@ -77,12 +85,12 @@ async def probe(
     counts = {name: part(answer, "usage", name) for name in ("prompt_tokens", "completion_tokens")}
     if flaws(tokens, **{name: count for name, count in counts.items() if isinstance(count, int)}):
         return found
-    return replace(found, found=level(tokens))
+    return replace(found, found=level(tokens, ids))
 
 
-async def _kind(ask: Ask) -> str:
-    """By the list of its models; one that has no such list is a plain one."""
+async def _models(ask: Ask) -> Any:
+    """The list of its models; None of one that has no such list."""
     try:
-        return kind(await ask("/v1/models", None))
+        return await ask("/v1/models", None)
     except (ModelRefused, ModelGarbled):
-        return "plain"
+        return None
