@@ -6,9 +6,11 @@ from datetime import UTC, datetime
 
 import pytest
 
+from kit import ROOT
 from woodshed.tasks.mine import Candidate, Commit, Project, Reason, Rejection, screen, select
 from woodshed.tasks.mine.formatting import difference
 from woodshed.tasks.mine.history import Changed
+from woodshed.tasks.mine.licence import licence
 from woodshed.tasks.mine.paths import Kind, kind_of
 
 NOW = datetime(2025, 1, 1, tzinfo=UTC)
@@ -153,3 +155,26 @@ def test_a_src_layout_is_found_and_generated_files_are_made() -> None:
 def test_no_file_is_generated_outside_the_project(path: str) -> None:
     """A version module is only made at a plain path below the project."""
     assert project(pyproject_toml=f'[tool.setuptools_scm]\nwrite_to = "{path}"\n').generated() == {}
+
+
+BSD = "Redistribution and use in source and binary forms, with or without modification, are permitted."
+
+
+@pytest.mark.parametrize(("files", "name"), [
+    ({"LICENSE": (ROOT / "LICENSE").read_text()}, "Apache-2.0"),
+    ({"COPYING_txt": "The MIT License\n\nPermission is hereby granted, free of charge, to any person\nobtaining a "
+                     "copy"}, "MIT"),
+    ({"LICENCE": f"{BSD} Neither the name of the author"}, "BSD-3-Clause"), ({"LICENSE": BSD}, "BSD-2-Clause"),
+    ({"LICENSE": "GNU GENERAL PUBLIC LICENSE\n  Version 3, 29 June 2007"}, "GPL-3.0"),
+    ({"LICENSE": "Permission is hereby granted, free of charge, to any person obtaining a copy. Parts: Apache License, "
+                 "Version 2.0"}, "MIT"),
+    ({"LICENSE": "All rights reserved.", "pyproject_toml": '[project]\nlicense = "LicenseRef-X"\n'}, "LicenseRef-X"),
+    ({"pyproject_toml": '[project]\nlicense = {text = "MIT"}\n'}, "MIT"),
+    ({"pyproject_toml": '[tool.poetry]\nlicense = "ISC"\n'}, "ISC"),
+    ({"setup_py": "from setuptools import setup\nsetup(license='BSD')\n"}, "BSD"),
+    ({"setup_cfg": "[metadata]\nlicense = <script>\n"}, "undeclared"), ({"src__LICENSE": "MIT License"}, "undeclared"),
+    ({}, "undeclared"),
+], ids=map(str, range(13)))
+def test_the_licence_of_a_repository_is_named(files: dict[str, str], name: str) -> None:
+    """By the text of its licence file, or else by what its project says; what is no name is none."""
+    assert licence(project(**files)) == name

@@ -14,6 +14,7 @@ from woodshed.tasks.declare import WORKDIR
 from woodshed.tasks.git import Entry, Repository
 from woodshed.tasks.load import load_task
 from woodshed.tasks.mine.instruct import instruction
+from woodshed.tasks.mine.licence import licence
 from woodshed.tasks.mine.outcome import Pair
 from woodshed.tasks.mine.paths import Kind, kind_of
 from woodshed.tasks.mine.project import Project
@@ -79,6 +80,7 @@ def draft(material: Material, *, requirements: Sequence[str], scope: Sequence[st
         metadata={
             "dataset": "mined", "repository": material.name, "commit": candidate.commit.id,
             "parent": candidate.commit.parents[0], "committed": candidate.commit.at.isoformat(),
+            "license": licence(project),
             **({"fail_to_pass": len(pair.fail_to_pass), "pass_to_pass": len(pair.pass_to_pass),
                 "unstable": len(pair.unstable)} if pair else {}),
             **(facts or {}),

@@ -135,6 +135,10 @@ class Project:
                 guessed[key] = name
         return Needs(tuple(declared[key] for key in sorted(declared)), tuple(guessed[key] for key in sorted(guessed)))
 
+    def setup(self, key: str) -> Any:
+        """What setup.cfg or setup.py says under this name of the distribution; None where neither does."""
+        return self._setup_cfg().get("metadata", key, fallback=None) or self._setup_py().get(key)
+
     def _foreign(self, key: str) -> bool:
         return key not in _OUR_OWN and key != canonicalize_name(self.name() or "-")
 
