@@ -186,6 +186,22 @@ async def test_who_is_gone_before_its_sandbox_stands_has_left(new_home: Callable
             assert "whoever began it left" in ended.detail
 
 
+async def test_what_nobody_foresaw_is_told_over_a_socket_too(talks: Talks, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By OpenEnv's own code, and the connection goes on."""
+
+    async def broken(*_: Any) -> Any:
+        raise LookupError("of some part")
+
+    monkeypatch.setattr(ActedAttempts, "begin", broken)
+    said = {"Authorization": f"Bearer {KEY}"}
+    async with talks.session.ws_connect(f"{talks.url}/openenv/ws", headers=said) as socket:
+        for _ in range(2):
+            await socket.send_json({"type": "reset", "data": {"task": "first-steps/write-file"}})
+            told = await socket.receive_json()
+            assert (told["type"], told["data"]["code"]) == ("error", "EXECUTION_ERROR")
+            assert "LookupError" in told["data"]["message"]
+
+
 async def test_the_client_says_what_is_wrong_with_its_key_and_address(talks: Talks) -> None:
     """By what holds the key: at once where it can be none, and when the service refuses it. A key's own line is cut."""
     for key in ("", " ", "two words", "ключ"):

@@ -145,6 +145,9 @@ async def _answer(socket: WebSocket, coming: asyncio.Queue[str], session: _Sessi
             answer = await session.answered(_message(await coming.get()))
         except Failed as failed:
             answer = {"type": "error", "data": {"message": str(failed), "code": failed.code}}
+        except Exception as error:  # it is told, as over HTTP: a connection that only ends would tell nobody anything
+            said = f"it broke as nobody foresaw ({type(error).__name__})"
+            answer = {"type": "error", "data": {"message": said, "code": "EXECUTION_ERROR"}}
         if answer is None:
             return
         with suppress(WebSocketDisconnect, RuntimeError):  # whoever reads sees it, too
