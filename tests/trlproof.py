@@ -20,6 +20,7 @@ from trl import GRPOConfig, GRPOTrainer
 
 from trltrain import network, tokenizer
 from woodshed.model.rollout import Rollout
+from woodshed.trainers.rows import rollout_of
 from woodshed.trainers.trl import columns, reward
 
 Group = list[Rollout]
@@ -61,7 +62,7 @@ def main() -> None:
     told: dict[str, Group] = defaultdict(list)
     for line in Path(rows).read_text().splitlines():
         row = json.loads(line)
-        told[row["group"]].append(Rollout.model_validate({key: row[key] for key in Rollout.model_fields if key in row}))
+        told[row["group"]].append(rollout_of(row))
     groups = list(told.values())
     with_faults, delta, ids = update(groups, reward)
     survivors, together = dict[str, float](), torch.zeros_like(delta)

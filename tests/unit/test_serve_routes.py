@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ from pgserver import postgresql_server, postgresql_url  # noqa: F401  fixtures, 
 from servekit import KEY, Talks, an_offer, blank_home, end, talking
 from woodshed.api.bodies import plain
 from woodshed.model.delivery import Asked, Delivered, Deliveries, RequestWhole, Settled
-from woodshed.services import rollouts
+from woodshed.model.rollout import CallRecord
+from woodshed.services import following, rollouts
 from woodshed.services.home import Home, opened
 from woodshed.store.tables import attempt_groups
 from woodshed.trainers.rollouts import baseline
@@ -237,6 +239,23 @@ async def test_a_delivered_group_has_its_token_rows(tmp_path: Path) -> None:
     assert not spoilt.trainable
     assert secret not in json.dumps([spoilt.to_json(), list(masked)])
     assert baseline([good, spoilt]).valid == 2, "its reward still counts"
+
+
+async def test_a_stream_of_records_tells_each_model_call(tmp_path: Path) -> None:
+    """With every field of its record, before the rollout that it is of; secrets are masked, and their ids not told."""
+    secret = "ghp_" + "a1B2" * 10
+    told: list[tuple[str, Any]] = []
+    with blank_home(tmp_path / "home") as home:
+        run = filled(home, [("t", valid(1.0), lambda emit: Talk(emit, "Do it.").says("done")),
+                            ("t", valid(0.0), lambda emit: Talk(emit, f"Use {secret}.").says("done"))])
+        async with aclosing(following.follow(home, run.id, records=True)) as events:
+            while sum(name == "rollout" for name, _ in told) < 2:
+                told.append(await anext(events))
+    assert [name for name, _ in told] == ["attempt", "call", "rollout"] * 2
+    calls = [CallRecord.model_validate(one) for name, one in told if name == "call"]
+    assert [one.completion_token_ids for one in calls] == [(11, 2), None]
+    assert [one.rollout for one in calls] == [one["rollout"] for name, one in told if name == "rollout"]
+    assert secret not in json.dumps(told)
 
 
 async def test_requests_are_listed_page_by_page(served: tuple[Home, Talks]) -> None:

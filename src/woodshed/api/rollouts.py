@@ -66,9 +66,10 @@ def routes(home: Home, offer: Offer, ending: asyncio.Event) -> APIRouter:
 
     @router.get("/rollouts/{id}/events", response_class=StreamingResponse, responses=gives(RequestWhole, also=(404,)))
     async def follow(request: Request, id: str, records: bool = False) -> Response:  # noqa: A002
-        """Server-sent events: ``attempt`` as each changes, ``rollout`` with the record of each that is done (where
+        """Server-sent events: ``attempt`` as each changes; ``call`` with each model call of one that is done, and
 
-        ``records``), ``end`` with the request when it is over. A new connection tells everything from the beginning.
+        ``rollout`` with its record (both where ``records``); ``end`` with the request when it is over. A new connection
+        tells everything from the beginning.
         """
         await asyncio.to_thread(service.told, home, id, project=offer.project)
         events = following.follow(home, id, records=records, project=offer.project)

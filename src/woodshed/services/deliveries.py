@@ -15,7 +15,7 @@ from functools import partial
 from woodshed.errors import Missing, UsageError
 from woodshed.model import Attempt, Run
 from woodshed.model.delivery import Delivered, Deliveries, Member, Settled
-from woodshed.model.rollout import WORST, CaptureLevel, Rollout
+from woodshed.model.rollout import WORST, CallRecord, CaptureLevel, Rollout
 from woodshed.services.gathering import Gatherer
 from woodshed.services.home import Home
 from woodshed.services.lent import lent
@@ -131,6 +131,12 @@ def rolled(home: Home, run: Run, attempts: Sequence[Attempt]) -> list[tuple[Roll
         broke = attempt.outcome.broke if attempt.outcome is not None else None
         found.append((rollout, broke.stage if broke is not None else None, tuple(gatherer.masker.masked(prompt))))
     return found
+
+
+def called(home: Home, run: Run, attempt: Attempt) -> list[CallRecord]:
+    """The model calls of a finished attempt, their secrets masked; where there were any, without ids."""
+    gatherer = Gatherer(home, Masker(lent([run])[0]))
+    return [CallRecord.model_validate(gatherer.masked(one.to_json())) for one in gatherer.records(attempt)[0]]
 
 
 def _worst(rollouts: Sequence[Rollout]) -> CaptureLevel:

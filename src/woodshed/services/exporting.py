@@ -50,7 +50,6 @@ Progress = Callable[[int, int], None]
 _TEXTS = ("instruction", "problem_statement", "prompt", "question", "text", "content")
 _NAMES = ("id", "task_id", "instance_id", "name")
 _OURS = {"README.md", "card.json", "data"}
-_OF_IDS = frozenset({"rows", "prompt_token_ids", "completion_token_ids", "logprobs", "loss_mask"})
 _ATIF = b'{\n "schema_version": "ATIF-'
 
 
@@ -120,7 +119,7 @@ def export(home: Home, runs: Sequence[Run], order: Order, told: Progress = lambd
 def _dataset(work: _Work, runs: Sequence[Run], told: Progress) -> list[Path]:
     with Shards(work.order.out, work.order.files, work.order.form) as shards:
         for row in work.rows(runs, told):
-            shards.add(work.masked(row))
+            shards.add(work.gatherer.masked(row))
     work.tally.rows = shards.rows
     return shards.files
 
@@ -209,10 +208,6 @@ class _Work:
         if self.order.form == "grpo":
             found = selection.selected(self.home, run, self.home.store.attempts(run.id))
             self.tally.selection += selection.warnings(found)
-
-    def masked(self, row: dict[str, Any]) -> dict[str, Any]:
-        """The row with its texts masked. Ids hold none, and are many."""
-        return {key: value if key in _OF_IDS else self.masker.masked(value) for key, value in row.items()}
 
     def _wanted(self, run: Run, name: str, task: Task | None, attempts: Sequence[Attempt]) -> bool:
         """Whether a task is exported; looked at once for all agents, and the reason kept where it is not."""

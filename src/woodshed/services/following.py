@@ -8,7 +8,7 @@ from typing import Any
 
 from woodshed.model import RunState
 from woodshed.services import rollouts
-from woodshed.services.deliveries import member, rolled
+from woodshed.services.deliveries import called, member, rolled
 from woodshed.services.home import Home
 
 _LOOKS_S = (0.1, 1.0)  # how soon it is looked again: after a change, and where nothing changes
@@ -17,9 +17,10 @@ _LOOKS_S = (0.1, 1.0)  # how soon it is looked again: after a change, and where 
 async def follow(
     home: Home, run_id: str, *, records: bool = False, project: str = rollouts.DEFAULT
 ) -> AsyncGenerator[tuple[str, Any], None]:
-    """``("attempt", AttemptTold)`` of every attempt, and again when it changes, ``("rollout", Member)`` of each that is
+    """``("attempt", AttemptTold)`` of every attempt, and again when it changes; where ``records`` are wanted
 
-    done where ``records`` are wanted, and ``("end", RequestWhole)`` when the request is over; as JSON values.
+    ``("call", CallRecord)`` of every model call of each that is done, and its ``("rollout", Member)``; then
+    ``("end", RequestWhole)``, when the request is over. As JSON values.
     """
     seen: dict[str, tuple[str, int]] = {}
     look_s = _LOOKS_S[0]
@@ -49,6 +50,7 @@ def _changed(home: Home, run_id: str, seen: dict[str, tuple[str, int]], records:
     for told, attempt in zip(rollouts.attempts_told(home, news), news, strict=True):
         found.append(("attempt", told.to_json()))
         if records and run is not None and attempt.outcome is not None:
+            found += [("call", one.to_json()) for one in called(home, run, attempt)]
             [(rollout, stage, prompt)] = rolled(home, run, [attempt])
             found.append(("rollout", member(rollout, stage, prompt).to_json()))
     return found

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from woodshed.model import Attempt, Event
 from woodshed.model.rollout import CallRecord, CaptureLevel, Rollout
@@ -14,6 +15,8 @@ from woodshed.trainers.chat import Chat
 from woodshed.trainers.records import Calls, calls_of
 from woodshed.trainers.rollouts import rollout
 from woodshed.trainers.secrets import Masker
+
+_OF_IDS = frozenset({"rows", "prompt_token_ids", "completion_token_ids", "logprobs", "loss_mask"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,10 @@ class Gatherer:
         bare = {"prompt_token_ids": None, "completion_token_ids": None, "logprobs": None, "loss_mask": None,
                 "capture_level": CaptureLevel.TEXT} if spoilt else {}
         return [one.model_copy(update={**bare, "flaws": (*one.flaws, *spoilt)}) for one in calls.records], calls.lost
+
+    def masked(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """A row with its texts masked. Ids hold none, and are many."""
+        return {key: value if key in _OF_IDS else self.masker.masked(value) for key, value in row.items()}
 
     def _attempt(self, attempt: Attempt) -> tuple[Calls, list[str]]:
         calls = self.calls(history(self.home, attempt) if attempt.executions else ())
