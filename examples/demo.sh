@@ -29,3 +29,6 @@ fi
 echo
 echo "== Every example, by the reference (oracle) and by doing nothing (nop) =="
 woodshed run examples/tasks --agent oracle --agent nop --concurrency "$(nproc)" --new
+
+echo
+echo "woodshed is in .venv/bin: say 'source .venv/bin/activate', then go on with README.md, \"Use it\"."
