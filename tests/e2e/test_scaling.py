@@ -228,7 +228,7 @@ async def test_local_workers_drain_when_the_controller_ends(home: Home, tmp_path
     scaling: asyncio.Task[Scaled] = asyncio.create_task(scale(home, terms(Bounds(0, 2)), local, print))
     await until(lambda: len(list(tmp_path.glob("ready-*"))) == 2)
     os.kill(os.getpid(), signal.SIGTERM)
-    await until(lambda: any("2 workers drain" in line for line in told))
+    await until(lambda: any("draining: 2 workers" in line for line in told))
     assert not scaling.done()
     os.kill(os.getpid(), signal.SIGTERM)
     assert (await scaling).ended == "stopped"

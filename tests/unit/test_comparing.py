@@ -135,7 +135,7 @@ def test_what_cannot_be_compared_is_refused_or_said(home: Home) -> None:
     found = told(gathered(home, ["r-a", "r-b"]))
     assert found["pairs"] == []
     assert any("u0 is not the same in all runs" in text for text in found["left_out"])
-    assert any("1 attempts have no result yet" in text for text in found["left_out"])
+    assert any("1 attempt without a result yet" in text for text in found["left_out"])
 
 
 def test_noise_says_what_would_decide_it(home: Home) -> None:

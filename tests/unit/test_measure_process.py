@@ -196,6 +196,14 @@ def test_claims_stand_beside_verdicts_in_four_cells() -> None:
     assert measure("claim_true", EDIT, stopped=StopReason.TURNS).value is None
 
 
+def test_what_a_script_changed_is_not_said_to_be_untouched() -> None:
+    """Where no call is known for an edit, yet something changed, that is what is told."""
+    unseen = bash("bash /solution/solve.sh")
+    for name in ("effective_verification", "first_edit_call"):
+        assert measure(name, unseen).why.startswith("no call is known for an edit, yet 1 path changed")
+        assert measure(name, unseen, changes=ChangeSet()).why.startswith("nothing was edited")
+
+
 def test_an_agent_that_says_nothing_claims_nothing() -> None:
     """One that only acts, or does nothing at all, is unclaimed; the card says that no word was said."""
     assert cell(facts(EDIT)) is Claimed.UNCLAIMED_TRUE

@@ -164,7 +164,7 @@ def test_a_total_is_the_weighted_mean_times_the_gates() -> None:
     half = {"kind": "tests", "mode": "fraction", "weight": 3}
     grade = graded(rules(half, {**SIZE, "weight": 1}, {"kind": "claim_matches", "weight": 0}), evidence, {})
     assert grade.total == pytest.approx((3 * 0.75 + 1) / 4)
-    assert grade.components[2].value == 0.0
+    assert grade.components[2].value == 0.5
     gated = graded(rules(half, {"kind": "tests", "name": "all", "gate": True}), evidence, {})
     assert gated.total == 0.0
 

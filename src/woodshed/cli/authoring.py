@@ -13,6 +13,7 @@ from woodshed.cli.options import Engine
 from woodshed.cli.output import Json, emit_json, note, out, plain
 from woodshed.errors import UsageError
 from woodshed.model import Framework
+from woodshed.model.counted import counted
 from woodshed.services import authoring
 from woodshed.services.confirming import confirmed
 from woodshed.services.home import opened
@@ -72,12 +73,12 @@ def from_attempt(
                    "commands": list(made.commands), "suggested": list(made.suggested), "missing": list(made.missing),
                    "wrong": wrong})
         return
-    counts = f"{made.files} files compared, {len(made.commands)} commands run"
+    counts = f"{counted(made.files, 'file')} compared, {counted(len(made.commands), 'command')} run"
     out.print(f"a draft in {plain(str(made.task.folder))}: {counts}")
     for sentence in made.missing:
         note(f"not recovered: {sentence}")
     if made.suggested:
-        note(f"{len(made.suggested)} commands of the attempt stand in tests/commands.txt, switched off")
+        note(f"{counted(len(made.suggested), 'command')} of the attempt now in tests/commands.txt, switched off")
     out.print(f"the draft does not hold yet: {plain(wrong)}" if wrong else
               "its reference passes and doing nothing fails; now edit instruction.md, tests/files.txt and "
               "tests/commands.txt")

@@ -10,6 +10,7 @@ import typer
 from woodshed.cli.measures import bar
 from woodshed.cli.output import Json, emit_json, note, out, percent, plain, table
 from woodshed.errors import UsageError
+from woodshed.model.counted import counted
 from woodshed.services import exporting, naming
 from woodshed.services.home import opened
 
@@ -55,8 +56,9 @@ def export(
 def _show(made: exporting.Exported, folder: Path) -> None:
     card = made.card
     attempts = card["attempts"]
-    what = "trajectories" if card["format"] == "atif" else "rows"
-    out.print(f"{card['rows']} {what} in {plain(str(folder))}, of {attempts['finished']} attempts "
+    rows = counted(card["rows"], "trajectory", "trajectories") if card["format"] == "atif" else \
+        counted(card["rows"], "row")
+    out.print(f"{rows} in {plain(str(folder))}, of {counted(attempts['finished'], 'attempt')} "
               f"({percent(card['valid_rate'])} valid)")
     if (why := card.get("empty")) is not None:
         note("no rows: nothing there is to learn from by these rules (docs/exports.md has them, --rules changes them)")

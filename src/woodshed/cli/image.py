@@ -12,6 +12,7 @@ import typer
 from woodshed import settings
 from woodshed.cli.output import Json, emit_json, note, out, plain, table
 from woodshed.errors import UsageError
+from woodshed.model.counted import counted
 from woodshed.services import boxes, images
 from woodshed.services.images import Made
 
@@ -61,7 +62,7 @@ def _done(made: Made, name: str, json: bool) -> None:
     if json:
         emit_json(made.record())
     else:
-        out.print(f"{plain(name)} is ready: {made.layers} layers, {_size(made.size)}, id:{made.id}")
+        out.print(f"{plain(name)} is ready: {counted(made.layers, 'layer')}, {_size(made.size)}, id:{made.id}")
 
 
 def _size(size: int) -> str:
@@ -95,4 +96,5 @@ def gc(
     elif done.busy:
         out.print("another process uses the layers: nothing was removed")
     else:
-        out.print(f"removed {done.layers} layers" + (f" and {len(done.names)} images" if done.names else ""))
+        names = f" and {counted(len(done.names), 'image')}" if done.names else ""
+        out.print(f"removed {counted(done.layers, 'layer')}{names}")

@@ -11,6 +11,7 @@ import typer
 from woodshed.cli.options import Prices
 from woodshed.cli.output import Json, emit_json, err, note, number, out, plain, table
 from woodshed.model import Attempt, Run
+from woodshed.model.counted import counted
 from woodshed.model.prices import PriceBook
 from woodshed.services import naming, planning, process
 from woodshed.services import report as report_service
@@ -104,7 +105,8 @@ def print_agents(told: dict[str, Any]) -> None:
     for row in agents:
         _print_why(row["agent"], row["why"])
     if told["left_out"]:
-        note(f"not measured: {len(told['left_out'])} invalid attempts; woodshed show {told['run']} lists them")
+        left = counted(len(told["left_out"]), "invalid attempt")
+        note(f"not measured: {left}; woodshed show {told['run']} lists them")
 
 
 def _print_why(agent: str, why: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:

@@ -14,6 +14,7 @@ from woodshed.cli.options import Engine
 from woodshed.cli.output import Json, emit_json, err, note, number, out, percent, plain, table
 from woodshed.cli.progress import bar
 from woodshed.model import Sampling
+from woodshed.model.counted import counted
 from woodshed.services import agents, mining
 from woodshed.services.home import opened
 
@@ -80,6 +81,6 @@ def show(record: dict[str, Any]) -> None:
     left = ", ".join(f"{count} {reason}" for reason, count in record["reasons"].items())
     out.print(f"{record['kept']} of {record['commits']} commits kept" + (f"; not: {left}" if left else ""))
     if record["unseen"]:
-        note(f"{record['unseen']} older commits were not looked at (--max)")
+        note(f"not looked at: {counted(record['unseen'], 'older commit')} (--max)")
     if record["kept"]:
         out.print(f"next: woodshed run {plain(record['out'])} --agent oracle --agent nop")

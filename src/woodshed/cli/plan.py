@@ -15,6 +15,7 @@ from woodshed.engine.capacity import cores as cores_here
 from woodshed.errors import UsageError
 from woodshed.measure.simulation import Limits
 from woodshed.model import Agent, Sampling
+from woodshed.model.counted import counted
 from woodshed.model.retry import RetryRules
 from woodshed.services import agents as agent_service
 from woodshed.services import boxes, declared, durations, planning
@@ -103,15 +104,15 @@ def _offered(found: Recorded, question: Question, json: bool) -> int:
         return 0
     least = max(OFFERED, missing)
     none = f", none of {missing} of them" if missing else ""
-    note(f"{found.executions} executions are recorded of these tasks{none}")
-    return least if typer.confirm(f"Run {least} attempts here first?", default=False, err=True) else 0
+    note(f"recorded of these tasks: {counted(found.executions, 'execution')}{none}")
+    return least if typer.confirm(f"Run {counted(least, 'attempt')} here first?", default=False, err=True) else 0
 
 
 def _print(answer: dict[str, Any]) -> None:
     cost = answer["cost"]
     agents = ", ".join(map(plain, answer["agents"]))
-    title = (f"{_many(answer['attempts'], 'attempt')} of {_many(answer['tasks'], 'task')} by {agents} on "
-             f"{_many(answer['workers'], 'worker')}, {_many(answer['slots'], 'slot')}")
+    title = (f"{counted(answer['attempts'], 'attempt')} of {counted(answer['tasks'], 'task')} by {agents} on "
+             f"{counted(answer['workers'], 'worker')}, {counted(answer['slots'], 'slot')}")
     table(("", "#expected", "#at most, 9 of 10"), _rows(answer), title=title)
     if cost is not None:
         table(("cost", "#quantity", "unit", f"#{cost['currency']}"), [
@@ -126,7 +127,7 @@ def _print(answer: dict[str, Any]) -> None:
     out.print(f"bottleneck: {_bottleneck(answer)}")
     if (needed := answer["needed"]) is not None:
         many = "no number of workers is enough" if needed["workers"] is None else \
-            f"{_many(needed['workers'], 'worker')} ({_many(needed['slots'], 'slot')})"
+            f"{counted(needed['workers'], 'worker')} ({counted(needed['slots'], 'slot')})"
         out.print(f"within {spoken(needed['within_s'])}, 9 times of 10: {many}")
     _print_evidence(answer["evidence"])
     for warning in answer["warnings"]:
@@ -134,7 +135,7 @@ def _print(answer: dict[str, Any]) -> None:
 
 
 def _print_evidence(evidence: dict[str, Any]) -> None:
-    seen = f"{_many(evidence['executions'], 'execution')} of {_many(len(evidence['runs']), 'run')}"
+    seen = f"{counted(evidence['executions'], 'execution')} of {counted(len(evidence['runs']), 'run')}"
     claim = f"To say at most {percent(evidence['claimed'])} takes {evidence['pilots_for_claim']} executions without one"
     out.print(f"evidence: {seen}, {evidence['broken']} broken: at most {percent(evidence['broken_at_most'])} break, "
               f"with 95 % confidence. {claim}")
@@ -164,10 +165,6 @@ def _bottleneck(answer: dict[str, Any]) -> str:
     used = answer["forecast"]["use"].get(answer["forecast"]["bottleneck"])
     known = f"{answer['forecast']['bottleneck']}" + (f" ({percent(min(1.0, used))} in use)" if used else "")
     return f"{known}; an attempt is {', '.join(shares)}" if shares else known
-
-
-def _many(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def _money(micros: int | None) -> str:

@@ -165,9 +165,12 @@ def print_summary(summary: dict[str, Any], folder: Path | None) -> None:
         out.print(_spoken(person))
     if (captured := summary.get("capture")) is not None:
         calls = ", ".join(f"{count} {level}" for level, count in captured["calls"].items()) or "none"
-        lost = f"; {captured['flawed_calls']} of them, in {captured['flawed_attempts']} attempts, cannot be trained on"
+        flawed = counted(captured["flawed_attempts"], "attempt")
+        lost = f"; {captured['flawed_calls']} of them, in {flawed}, cannot be trained on"
         out.print(f"captured calls: {calls}{lost if captured['flawed_calls'] else ''}",
                   style="bold red" if captured["flawed_calls"] else None)
+        if captured["drift"]:
+            out.print(f"their prompts: {', '.join(f'{count} {kind}' for kind, count in captured['drift'].items())}")
     warn(summary)
     if folder is not None:
         out.print(f"results: {folder}")
@@ -177,7 +180,7 @@ def print_summary(summary: dict[str, Any], folder: Path | None) -> None:
 def _spoken(person: dict[str, Any]) -> str:
     """What the model took that plays persons, in a few words."""
     cost = f", {person['micros'] / 1e6:.4f} {person['currency']}" if person["micros"] is not None else ""
-    return (f"person ({plain(person['model'])}): {person['calls']} calls, "
+    return (f"person ({plain(person['model'])}): {counted(person['calls'], 'call')}, "
             f"{person['prompt_tokens'] + person['completion_tokens']} tokens{cost}; no agent's figures count them")
 
 

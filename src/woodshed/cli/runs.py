@@ -9,6 +9,7 @@ import typer
 
 from woodshed.cli.output import Json, emit_json, out, plain, table
 from woodshed.model import Run
+from woodshed.model.counted import counted
 from woodshed.model.status import AttemptStatus, RunStatus
 from woodshed.services import projects, sending, shared
 from woodshed.services.home import opened
@@ -97,7 +98,7 @@ def _say(run: Run, json: bool) -> None:
 def _told_of_run(found: RunStatus) -> None:
     why = f" ({plain(found.reason)})" if found.reason else ""
     since = f"{found.since:%Y-%m-%d %H:%M:%S} UTC"
-    unheard = f"; {found.pending} messages not heard yet" if found.pending else ""
+    unheard = f"; {counted(found.pending, 'message')} not heard yet" if found.pending else ""
     out.print(f"{found.run} of {plain(found.project)}: {found.state.value}{why} since {since}; "
               f"{found.done} of {found.attempts} done{unheard}")
     if found.at_work:

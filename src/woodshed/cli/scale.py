@@ -15,6 +15,7 @@ from woodshed.cli.worker import slots_of
 from woodshed.engine.capacity import cores
 from woodshed.engine.scaling import Bounds
 from woodshed.errors import UsageError
+from woodshed.model.counted import counted
 from woodshed.services import durations, providers, scaling
 from woodshed.services.home import opened
 from woodshed.services.shared import pool_name
@@ -71,7 +72,8 @@ def scale(
     if json:
         emit_json(scaled.to_json())
     else:
-        out.print(f"{scaled.ended}; at most {scaled.most} workers, {scaled.failures} failures of the provider")
+        failures = counted(scaled.failures, "failure")
+        out.print(f"{scaled.ended}; at most {counted(scaled.most, 'worker')}, {failures} of the provider")
 
 
 def _worker(slots: str, pool: str) -> list[str]:

@@ -12,6 +12,7 @@ from woodshed import settings
 from woodshed.cli import authoring, check, mine
 from woodshed.cli.output import Json, emit_json, err, number, out, plain, table
 from woodshed.cli.progress import bar
+from woodshed.model.counted import counted
 from woodshed.services import curriculum, families, importing, task_export
 from woodshed.services.home import opened
 
@@ -118,7 +119,7 @@ def export(
     for one in made:
         for warning in one.warnings:
             err.print(f"{plain(one.task)}: {plain(warning)}")
-    out.print(f"{len(made)} tasks in {plain(str(to))}")
+    out.print(f"{counted(len(made), 'task')} in {plain(str(to))}")
 
 
 @app.command("generate")
@@ -182,5 +183,5 @@ def _report(folders: list[Path], into: Path, json: bool) -> None:
     if json:
         emit_json({"tasks": [str(folder) for folder in folders], "count": len(folders), "out": str(into)})
     else:
-        out.print(f"{len(folders)} tasks in {plain(str(into))}")
+        out.print(f"{counted(len(folders), 'task')} in {plain(str(into))}")
         out.print(f"next: woodshed run {plain(str(into))} --agent oracle --agent nop")

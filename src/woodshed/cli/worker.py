@@ -15,6 +15,7 @@ import uvloop
 from woodshed import settings
 from woodshed.cli.output import Json, emit_json, note, out
 from woodshed.errors import UsageError, WoodshedError
+from woodshed.model.counted import counted
 from woodshed.sandbox.native.places import sweep
 from woodshed.services import working
 from woodshed.services.home import opened
@@ -43,7 +44,9 @@ def worker(
         emit_json(told)
     else:
         broken = "".join(f", {count} {cause}" for cause, count in sorted(worked.invalid.items()))
-        out.print(f"{worked.done} attempts: {worked.valid} valid, {worked.passed} passed{broken}; {worked.ended}")
+        valid = f": {worked.valid} valid, {worked.passed} passed{broken}" if worked.done else ""
+        ended = "nothing is left to do" if worked.ended == "empty" else worked.ended
+        out.print(f"{counted(worked.done, 'attempt')}{valid}; {ended}")
     if worked.ended == "reaped":
         raise WoodshedError("this worker was taken for dead; start another")
 

@@ -11,7 +11,10 @@ _VERIFIER = frozenset({"verify", "grade"})
 
 
 def used(executions: Iterable[Mapping[str, Used]]) -> dict[str, Used]:
-    """Of what each took by stage: by whose sandboxes they were, ``agent`` and ``verifier``, and ``all``. CPU time is unknown where any of it is."""
+    """By whose sandboxes they were, ``agent`` and ``verifier``, and ``all``; ``executions`` are what each took by stage.
+
+    CPU time is unknown where any of it is.
+    """
     parts = [part for one in executions for part in one.items()]
     agent = total(used for stage, used in parts if stage not in _VERIFIER)
     verifier = total(used for stage, used in parts if stage in _VERIFIER)

@@ -15,6 +15,7 @@ from typing import Any
 from woodshed.errors import UsageError
 from woodshed.measure.curriculum import Curriculum, History, standing
 from woodshed.model import Attempt, Run, RunSpec, Task, Valid
+from woodshed.model.counted import counted
 from woodshed.model.sample import Drawn, Sample
 from woodshed.services.home import Home
 from woodshed.tasks.load import find_tasks
@@ -77,7 +78,7 @@ def narrowed(home: Home, spec: RunSpec, tasks: Sequence[Task], sample: Sample) -
     fewer tasks than are asked for.
     """
     if sample.count > len(tasks):
-        raise UsageError(f"{sample.count} tasks are asked for, and there are {len(tasks)}", field="sample",
+        raise UsageError(f"asked for are {counted(sample.count, 'task')}, and there are {len(tasks)}", field="sample",
                          remedy=f"Ask for {len(tasks)} at the most.")
     drawn = Drawn(count=sample.count, among=len(tasks), by=sample.by, seed=spec.seed, tasks=())
     by_name = {task.id: task for task in tasks}

@@ -20,6 +20,7 @@ from woodshed.measure.replayed import Compared, compared
 from woodshed.measure.resume import past
 from woodshed.measure.sections import sections
 from woodshed.model import Agent, Attempt, ChangeSet, EnvironmentSpec, Event, EventKind, Past, Run, SandboxPolicy, Task
+from woodshed.model.counted import counted
 from woodshed.model.event import now
 from woodshed.model.fork import ForkSpec
 from woodshed.model.stepwise import Reached
@@ -54,7 +55,8 @@ def origin(home: Home, spec: ForkSpec) -> Origin:
     try:
         events = first(whole, spec.step)
     except ValueError:
-        raise UsageError(f"{attempt.id} has {there} steps", field="--step", remedy=f"Say 0 to {there}.") from None
+        raise UsageError(f"{attempt.id} has {counted(there, 'step')}", field="--step",
+                         remedy=f"Say 0 to {there}." if there else "Say 0.") from None
     told = past(events) or Past(execution=spec.execution, seq=0)
     return Origin(run, attempt, agent, events, told, there)
 

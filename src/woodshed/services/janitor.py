@@ -17,6 +17,7 @@ from woodshed.engine.durable import Durable
 from woodshed.engine.lease import Lease, owner
 from woodshed.errors import StoreFault
 from woodshed.model import Record
+from woodshed.model.counted import counted
 from woodshed.services import orphaned
 from woodshed.services.home import Home
 from woodshed.store.sweeping import OLD_S, sweep
@@ -52,7 +53,7 @@ class Swept(Record):
                  (self.workers, "workers long gone"), (self.blobs, f"blobs ({self.blob_bytes >> 20} MB)"))
         said = ", ".join(f"{count} {what}" for count, what in found if count)
         told = [f"removed {said}"] if said else []
-        told += [f"ended {self.acted} acted attempts of dead processes"] if self.acted else []
+        told += [f"ended {counted(self.acted, 'acted attempt')} of dead processes"] if self.acted else []
         return ", ".join(told) or "nothing was left behind"
 
 

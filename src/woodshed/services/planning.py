@@ -17,6 +17,7 @@ from woodshed.measure import costs
 from woodshed.measure.rare import tries_for, upper_bound
 from woodshed.measure.simulation import Forecast, Limits, Node, forecast, order_of, quantile
 from woodshed.model import Agent, Run, RunSpec, Task
+from woodshed.model.counted import counted
 from woodshed.model.prices import PriceBook
 from woodshed.model.retry import RetryRules
 from woodshed.services import naming, runs
@@ -251,18 +252,18 @@ def _warnings(question: Question, found: Recorded, expected: Forecast) -> list[s
     """What whoever relies on the plan should know."""
     said = []
     if found.executions < THIN:
-        said.append(f"only {found.executions} executions are recorded; fewer than {THIN} say little")
+        said.append(f"recorded: only {counted(found.executions, 'execution')}; fewer than {THIN} say little")
     if missing := found.unmeasured(question.pairs):
         names = ", ".join(task for task, _ in missing[:3])
         said.append(f"{len(missing)} of {len(question.pairs)} tasks were never measured and are taken to be like the "
                     f"others: {names}{' …' if len(missing) > 3 else ''}")
     if found.elsewhere:
-        said.append(f"{found.elsewhere} executions were recorded in another home, perhaps on another machine")
+        said.append(f"recorded in another home: {counted(found.elsewhere, 'execution')}, perhaps on another machine")
     if not found.cpu_known and question.crowd.slots > max(found.slots, default=0):
         said.append(f"processor time is not recorded, and {question.crowd.slots} slots a worker are more than the "
                     f"{max(found.slots, default=0)} that were measured: what they slow each other is not in it")
     if found.lost:
-        said.append(f"{found.lost} executions died with their worker; that is not in it")
+        said.append(f"died with their worker, which is not in it: {counted(found.lost, 'execution')}")
     if expected.given_up >= 0.5:
-        said.append(f"about {expected.given_up:.0f} attempts will stay broken after their retries")
+        said.append(f"about {counted(round(expected.given_up), 'attempt')} will stay broken after their retries")
     return said

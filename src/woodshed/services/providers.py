@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 from woodshed.errors import EnvironmentFault, UsageError
+from woodshed.model.counted import counted
 from woodshed.store.queue import Worker
 
 Tell = Callable[[str], None]
@@ -84,7 +85,7 @@ class Local:
                 self._draining.add(process.pid)
                 _signal(process, signal.SIGTERM)
         if left := [one for one in self._all if one.returncode is None]:
-            self._tell(f"{len(left)} workers drain (a second signal stops them)")
+            self._tell(f"draining: {counted(len(left), 'worker')} (a second signal stops them)")
         await asyncio.gather(*(one.wait() for one in self._all))
 
     def hurry(self) -> None:

@@ -21,6 +21,7 @@ from woodshed.engine.durable import Durable
 from woodshed.engine.lease import Lease
 from woodshed.errors import StoreFault
 from woodshed.model import Attempt, Outcome
+from woodshed.model.counted import counted
 from woodshed.services import report
 from woodshed.services.ears import Ears
 from woodshed.services.firing import Scheduler
@@ -201,8 +202,8 @@ class _Worker:
         if not self.draining:
             self.draining = True
             self.runtimes.leave()
-            self.tell(f"draining: {len(self.claimed)} attempts go on to their end, or to a checkpoint where their "
-                      "durability is fine; nothing more is taken (a second signal stops them)")
+            self.tell(f"draining: {counted(len(self.claimed), 'attempt')} at work, to the end, or to a checkpoint "
+                      "where durability is fine; nothing more is taken (a second signal stops what runs)")
 
     async def _over(self) -> bool:
         """Whether this worker has ended, and in ``worked`` why."""

@@ -13,6 +13,7 @@ from typing import Any
 
 from woodshed import __version__
 from woodshed.model import Attempt, Run, Valid
+from woodshed.model.counted import counted
 
 VERSION = 1
 _SHOWN = 100
@@ -124,14 +125,15 @@ def page(told: Mapping[str, Any], form: str | None) -> str:
     found = [] if form is None else ["configs:", "- config_name: default", "  data_files:", "  - split: train",
                                      f"    path: data/train-*.{form}"]
     lines = ["---", *found, "tags:", "- agents", "- woodshed", "---", "",
-             f"# {told['format']} from {len(told['runs'])} runs", "",
-             f"Made by Woodshed {told['woodshed']}. {told['rows']} rows, of {attempts['finished']} finished attempts "
-             f"at {told['tasks']} tasks.", "", "| | |", "|---|---|",
+             f"# {told['format']} from {counted(len(told['runs']), 'run')}", "",
+             f"Made by Woodshed {told['woodshed']}. {counted(told['rows'], 'row')}, of "
+             f"{counted(attempts['finished'], 'finished attempt')} "
+             f"at {counted(told['tasks'], 'task')}.", "", "| | |", "|---|---|",
              f"| valid | {attempts['valid']} ({_percent(told['valid_rate'])}) |",
              f"| passed, of the valid | {attempts['passed']} ({_percent(told['pass_rate_of_valid'])}) |",
              *(f"| invalid: {_cell(cause)} | {count} |" for cause, count in attempts["invalid_by_cause"].items()),
              *(f"| total {_cell(total)} | {count} |" for total, count in told["totals"].items()),
-             *(f"| licence {_cell(name)} | {count} tasks |" for name, count in told["licences"].items()),
+             *(f"| licence {_cell(name)} | {counted(count, 'task')} |" for name, count in told["licences"].items()),
              *(f"| left out: {_cell(why)} | {count} |" for why, count in told["dropped"].items()),
              *(f"| task left out: {_cell(task)} | {_cell(why)} |" for task, why in told["dropped_tasks"].items()),
              *(f"| masked: {_cell(kind)} | {count} |" for kind, count in told["secrets_masked"].items())]

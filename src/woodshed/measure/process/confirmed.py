@@ -7,6 +7,7 @@ from enum import StrEnum
 from woodshed.measure.process.facts import Facts, Made
 from woodshed.model.acts import checks_after_edit
 from woodshed.model.claim import admits, claim, unclaimed
+from woodshed.model.counted import counted
 from woodshed.model.process import Citation, Dimension, Measure
 
 
@@ -48,11 +49,12 @@ def _verification(facts: Facts) -> Measure:
         return _of("effective_verification", 1.0, "a check after the last edit passed")
     calls = {made.number: made for made in facts.calls}
     if checks:
-        return _of("effective_verification", 0.0, f"{len(checks)} checks after the last edit, and none passed",
+        made = counted(len(checks), "check")
+        return _of("effective_verification", 0.0, f"{made} after the last edit, and none passed",
                    *(calls[act.call].cited(f"a check that did not pass: {calls[act.call].shown}") for act in checks))
     last = _last_edit(facts)
     if not edited or last is None:
-        return _of("effective_verification", 0.0, "nothing was edited, and nothing checked", Citation(why="no check"))
+        return _of("effective_verification", 0.0, f"{facts.no_edit}, and nothing was checked", Citation(why="no check"))
     return _of("effective_verification", 0.0, "no check after the last edit",
                last.cited(f"the last edit, and no check after it: {last.shown}"))
 

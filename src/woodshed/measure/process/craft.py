@@ -10,6 +10,7 @@ from fnmatch import fnmatch
 
 from woodshed.measure.process.facts import Edited, Facts, name_of, relative
 from woodshed.model import TestOutcome
+from woodshed.model.counted import counted
 from woodshed.model.diff import unified
 from woodshed.model.process import Citation, Dimension, Measure
 
@@ -40,16 +41,17 @@ def _size(facts: Facts) -> list[Measure]:
         why = f"the changes are unknown: {facts.why_not('patch')}"
         return [_of("patch_lines", None, why, unit="lines"), _of("patch_ratio", None, why)]
     lines = facts.patch.lines
-    size = _of("patch_lines", float(lines), f"in {len(facts.patch.touched)} files", unit="lines")
+    size = _of("patch_lines", float(lines), f"in {counted(len(facts.patch.touched), 'file')}", unit="lines")
     if facts.reference is None or not facts.reference.lines:
         return [size, _of("patch_ratio", None, f"the reference's size is unknown: {facts.why_not('reference')}")]
     if not lines:
         return [size, _of("patch_ratio", None, "nothing was changed")]
     wanted = facts.reference.lines
     largest = sorted(facts.patch.files, key=lambda file: -(file.added + file.removed))[:3] if lines > wanted else []
-    cited = [Citation(why=f"{file.added + file.removed} lines in {relative(file.path, facts.workdir)}")
+    cited = [Citation(why=f"{counted(file.added + file.removed, 'line')} in {relative(file.path, facts.workdir)}")
              for file in largest]
-    return [size, _of("patch_ratio", min(1.0, wanted / lines), f"{lines} lines, the reference {wanted}", cited)]
+    why = f"{counted(lines, 'line')}, the reference {wanted}"
+    return [size, _of("patch_ratio", min(1.0, wanted / lines), why, cited)]
 
 
 def _relevant(facts: Facts) -> Measure:
@@ -64,7 +66,7 @@ def _relevant(facts: Facts) -> Measure:
     lines = sum(file.added + file.removed for file in beside)
     return _of("relevant_lines", 1 - lines / facts.patch.lines,
                f"{facts.patch.lines - lines} of {facts.patch.lines} lines are in the reference's files",
-               [Citation(why=f"{file.added + file.removed} lines in {relative(file.path, facts.workdir)}")
+               [Citation(why=f"{counted(file.added + file.removed, 'line')} in {relative(file.path, facts.workdir)}")
                 for file in beside])
 
 
@@ -76,18 +78,18 @@ def _reviewability(facts: Facts) -> Measure:
         return _of("reviewability", None, "nothing was changed")
     hunks, blank, lines, left = 0, 0, 0, list[str]()
     for file in facts.files:
-        counted = _read(file)
-        hunks, blank, lines = hunks + counted[0], blank + counted[1], lines + counted[2]
-        left += [f"left in {relative(file.path, facts.workdir)}: {text}" for text in counted[3]]
+        read = _read(file)
+        hunks, blank, lines = hunks + read[0], blank + read[1], lines + read[2]
+        left += [f"left in {relative(file.path, facts.workdir)}: {text}" for text in read[3]]
     left += [f"a scratch file: {relative(file.path, facts.workdir)}" for file in facts.files
              if file.after is not None and any(fnmatch(name_of(file.path), pattern) for pattern in _SCRATCH)]
     made = [relative(file.path, facts.workdir) for file in facts.files if file.binary or _generated(file.path)]
     factors = {
-        f"{hunks} hunks": min(1.0, HUNKS / max(1, hunks)),
-        f"{len(facts.files)} files": min(1.0, FILES / len(facts.files)),
+        f"{counted(hunks, 'hunk')}": min(1.0, HUNKS / max(1, hunks)),
+        f"{counted(len(facts.files), 'file')}": min(1.0, FILES / len(facts.files)),
         f"{blank} of {lines} lines differ in blanks alone": 1 - blank / lines if lines else 1.0,
-        f"{len(made)} generated or binary files": 1 / (1 + len(made)),
-        f"{len(left)} leftovers": 1 / (1 + len(left) / 2),
+        f"{counted(len(made), 'generated or binary file')}": 1 / (1 + len(made)),
+        f"{counted(len(left), 'leftover')}": 1 / (1 + len(left) / 2),
     }
     cited = [Citation(why=f"{what}: × {factor:.2f}") for what, factor in factors.items() if factor < 1]
     cited += [Citation(why=text) for text in (*left[:10], *(f"generated or binary: {path}" for path in made[:10]))]

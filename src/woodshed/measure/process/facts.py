@@ -15,6 +15,7 @@ from woodshed.measure.trajectory import from_events, seqs
 from woodshed.model import ChangeSet, Event, EventKind, Observation, StopReason, ToolCall, Trajectory, Usage, Valid
 from woodshed.model.acts import Act, acts_of
 from woodshed.model.commands import bare, parts, redirections
+from woodshed.model.counted import counted
 from woodshed.model.feedback import Feedback
 from woodshed.model.grade import Patch
 from woodshed.model.process import Citation, Rating
@@ -162,6 +163,13 @@ class Facts:
             return self.stopped
         stops = [event.data["stop"] for event in self.of(EventKind.STATE) if "stop" in event.data]
         return StopReason(stops[-1]) if stops and stops[-1] in set(StopReason) else None
+
+    @property
+    def no_edit(self) -> str:
+        """What is to be said where no call is known to have edited: changes may have come by one that hides them."""
+        changed = {change.path for change in self.changes.changes}
+        return f"no call is known for an edit, yet {counted(len(changed), 'path')} changed" if changed else \
+            "nothing was edited"
 
     @cached_property
     def acts(self) -> list[Act]:

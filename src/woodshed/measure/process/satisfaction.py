@@ -117,7 +117,7 @@ def _first(facts: Facts) -> list[Measure]:
     """Calls and seconds until the first edit: how long one waits for something useful."""
     first = next((made for made in facts.calls if made.edits and _worked(made)), None)
     if first is None:
-        return [_of(name, None, "nothing was edited", unit=unit)
+        return [_of(name, None, facts.no_edit, unit=unit)
                 for name, unit in (("first_edit_call", "calls"), ("first_edit_s", "seconds"))]
     why = f"the first edit: {first.shown}"
     return [_of("first_edit_call", float(first.number), why, unit="calls"),

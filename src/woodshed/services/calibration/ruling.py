@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from woodshed.errors import Cause
 from woodshed.model import Invalid, Label, StopReason, Survivor, TestOutcome, Tries, Valid, Verdict
 from woodshed.model.calibration import STRONG
+from woodshed.model.counted import counted
 
 REWARD = "reward"
 """Stands for a test's id where a task names no expected tests: what repeats is its total."""
@@ -207,7 +208,7 @@ def _warnings(evidence: Evidence) -> tuple[str, ...]:
         told.append(f"on the untouched start these disagree with themselves: {', '.join(unsteady[:3])}")
     for who, made in (("nobody", tries(evidence.nop)), ("the reference", tries(evidence.reference))):
         if made.invalid:
-            told.append(f"{made.invalid} attempts by {who} broke by no one's doing, and say nothing")
+            told.append(f"{counted(made.invalid, 'attempt')} by {who} broke by no one's doing, and say nothing")
     invalid = sum(isinstance(one.attempt.verdict, Invalid) for one in evidence.variants)
     if invalid:
         told.append(f"{invalid} variants could not be judged")

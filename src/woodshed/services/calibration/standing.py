@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from woodshed.errors import UsageError
 from woodshed.model import Calibration, Label, Task
+from woodshed.model.counted import counted
 from woodshed.tasks.calibrated import read_calibration
 from woodshed.verify import JUDGING
 
@@ -61,22 +62,18 @@ def admitted(
     unknown = [task for task in tasks if stands[task.id].record is None]
     out = [task for task in tasks if stands[task.id].quarantine and not quarantined]
     if strict and unknown:
-        raise UsageError(f"{_tasks(len(unknown))} without a current calibration: {_names(unknown)} "
+        raise UsageError(f"{counted(len(unknown), 'task')} without a current calibration: {_names(unknown)} "
                          f"({stands[unknown[0].id].missing})", remedy=_REMEDY)
     if out and (strict or len(out) == len(tasks)):
-        raise UsageError(f"{_tasks(len(out))} in quarantine: {_names(out)} ({stands[out[0].id].quarantine})",
+        raise UsageError(f"{counted(len(out), 'task')} in quarantine: {_names(out)} ({stands[out[0].id].quarantine})",
                          remedy="Mend and check again, or say --quarantined to run all the same.")
     if unknown:
-        tell(f"{len(unknown)} of {_tasks(len(tasks))} without a current calibration (woodshed tasks check says what "
-             "their verdicts are worth)")
+        tell(f"{len(unknown)} of {counted(len(tasks), 'task')} without a current calibration (woodshed tasks check "
+             "says what their verdicts are worth)")
     if out:
-        tell(f"{_tasks(len(out))} left out, in quarantine: {_names(out)} ({stands[out[0].id].quarantine}); "
+        tell(f"{counted(len(out), 'task')} left out, in quarantine: {_names(out)} ({stands[out[0].id].quarantine}); "
              "--quarantined runs them")
     return [task for task in tasks if task not in out]
-
-
-def _tasks(count: int) -> str:
-    return f"{count} task" if count == 1 else f"{count} tasks"
 
 
 def _names(tasks: Sequence[Task]) -> str:

@@ -11,6 +11,7 @@ from woodshed.errors import UsageError
 from woodshed.measure.compare import Try
 from woodshed.measure.process import AgentCard, Counted
 from woodshed.model import Agent, Attempt, Invalid, Run, RunState
+from woodshed.model.counted import counted
 from woodshed.model.prices import PriceBook
 from woodshed.services import naming, process
 from woodshed.services.home import Home
@@ -78,8 +79,9 @@ def _take(
         else:
             found.tries.append(_try(attempt, label, cards.get(attempt.id)))
     if open_attempts or run.state is not RunState.FINISHED:
-        found.left_out.append(f"{run.id} is {run.state.value}: {open_attempts} attempts have no result yet")
-    found.left_out += [f"{task} is not the same in all runs: {count} attempts of {run.id} are not compared"
+        still = counted(open_attempts, "attempt")
+        found.left_out.append(f"{run.id} is {run.state.value}: {still} without a result yet")
+    found.left_out += [f"{task} is not the same in all runs: {counted(count, 'attempt')} of {run.id} not compared"
                        for task, count in left.items()]
 
 

@@ -7,6 +7,7 @@ from html import escape
 from typing import Any
 
 from woodshed import __version__
+from woodshed.model.counted import counted
 from woodshed.services.comparing import chart
 
 DIMENSIONS = {
@@ -46,7 +47,8 @@ def page(told: Mapping[str, Any]) -> str:
     title = " and ".join(agent["agent"] for agent in agents[:2]) if len(agents) == 2 else f"{len(agents)} agents"
     parts = [
         f"<h1>{escape(title)}, compared</h1>",
-        f'<p class="soft">{escape(", ".join(told["runs"]))} · {len(told["tasks"])} tasks · alpha {told["alpha"]:g}'
+        f'<p class="soft">{escape(", ".join(told["runs"]))} · {counted(len(told["tasks"]), "task")}'
+        f' · alpha {told["alpha"]:g}'
         f" · Woodshed {escape(__version__)}</p>",
         *(_says(pair["says"], pair["decided"] != "noise") for pair in told["pairs"]),
         *(f'<p class="says warn">{escape(text)}</p>' for text in (*told["warnings"], *told["left_out"])),

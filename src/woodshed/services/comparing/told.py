@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from woodshed.measure.compare import Contest, Pair, contest, grid, least_tasks
+from woodshed.model.counted import counted
 from woodshed.services.comparing.gather import Gathered
 
 LOW_VALID_RATE = 0.95
@@ -61,7 +62,8 @@ def says(pair: Pair, power: float, least: int) -> str:
         return f"{better} passes {size:.1f} points more than {worse}{interval} (p = {pair.p_adjusted:.2g})."
     if pair.difference and pair.wins + pair.losses < least:
         return f"{pair.a} and {pair.b} differ by {100 * pair.difference:+.1f} points{interval}, at " \
-               f"{pair.wins + pair.losses} tasks: too few to decide, however large it is. {_more(pair, power)}"
+               f"{counted(pair.wins + pair.losses, 'task')}: too few to decide, however large it is. " \
+               f"{_more(pair, power)}"
     told = f"No difference between {pair.a} and {pair.b} is shown: {100 * pair.difference:+.1f} points{interval}" \
            f" (p = {pair.p_adjusted:.2g}) is noise."
     return f"{told} {_more(pair, power)}"
@@ -81,9 +83,10 @@ def _more(pair: Pair, power: float) -> str:
         return f"There is none to decide{least}."
     ways = []
     if pair.more_attempts is not None:
-        ways.append(f"{pair.more_attempts} more attempts of each task by each agent ({pair.more_in_all} in all)")
+        more = counted(pair.more_attempts, "more attempt")
+        ways.append(f"{more} of each task by each agent ({pair.more_in_all} in all)")
     if pair.more_tasks is not None:
-        ways.append(f"{pair.more_tasks} more tasks like these")
+        ways.append(f"{counted(pair.more_tasks, 'more task')} like these")
     if not ways:
         return "No affordable number of attempts decides one so small."
     return f"To decide one of this size with a power of {100 * power:.0f} %: about {', or '.join(ways)}."

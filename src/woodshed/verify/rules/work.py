@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 
+from woodshed.model.counted import counted
 from woodshed.model.grade import CheckRun
 from woodshed.model.rules import CheckRule, PatchSizeRule, ProtectedRule, ScopeRule
 from woodshed.verify.patterns import compiled
@@ -23,7 +24,7 @@ def patch_size(rule: PatchSizeRule, evidence: Evidence) -> Score:
         return Score(None, f"the reference's size is unknown: {observed.why_not('reference')}")
     wanted = max(1, rule.lines or (observed.reference.lines if observed.reference is not None else 0))
     lines = observed.patch.lines
-    why = f"{lines} lines, the reference {wanted}"
+    why = f"{counted(lines, 'line')}, the reference {wanted}"
     if lines == 0:
         return Score(rule.floor, f"nothing was changed; {why}")
     return Score(falling(lines / wanted, rule.slack, rule.floor), why)
