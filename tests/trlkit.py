@@ -12,4 +12,4 @@ NEEDS = ("torch==2.13.0", "trl==1.16.0", "datasets>=5,<6")
 
 def python_with_trl(folder: Path) -> Path:
     """It is made in ``folder``, or that which WOODSHED_TEST_TRL names. Skips where the packages cannot be had."""
-    return python_with(folder, *NEEDS, "-e", ROOT, variable="WOODSHED_TEST_TRL")
+    return python_with(folder, *NEEDS, "-e", f"{ROOT}[trl]", variable="WOODSHED_TEST_TRL")
