@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -70,8 +71,10 @@ def test_a_program_behind_the_door_is_captured_whole(home: Path, tmp_path: Path)
                             "--capture", "auto", "--policy-version", "v7")
     assert "capture tokens+logprobs (vllm)" in told
     assert summary["agents"][0]["passed"] == 3
-    assert summary["capture"] == {"calls": {"tokens+logprobs": 12}, "flawed_calls": 0, "flawed_attempts": 0}
     rollouts = exported(home, summary["run"], tmp_path / "out", "--vocabulary", str(VOCABULARY))
+    drift = sum((Counter(one["drift"]) for one in rollouts), Counter[str]())
+    assert summary["capture"] == {
+        "calls": {"tokens+logprobs": 12}, "drift": drift, "flawed_calls": 0, "flawed_attempts": 0}
     assert [(one["trainable"], one["capture_level"]) for one in rollouts] == [(True, CaptureLevel.LOGPROBS.value)] * 3
     assert held_against(of(server), home, summary["run"], rollouts, VOCABULARY) == 12
     assert len(server.log) > 13  # with the probe; some were sampled in vain

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from tokenserver import VOCABULARY, TokenServer, call, tokens_served
 from woodshed.errors import Conflict, EnvironmentFault, Missing, UsageError
 from woodshed.model import Sampling
 from woodshed.model.delivery import Address, Asked
+from woodshed.model.drift import Drift
 from woodshed.model.rollout import CaptureLevel
 from woodshed.services.home import Home, opened
 from woodshed.services.working import Terms, work
@@ -70,6 +72,8 @@ async def test_a_trainer_gets_the_tokens_that_were_sampled(home: Home) -> None:
             metrics = (await talks.call("GET", "/metrics"))[1]
     assert 'woodshed_gateway_calls_total{result="answered"} 6' in metrics
     assert "woodshed_gateway_call_seconds_count 6" in metrics
+    drift = sum((Counter(one.drift) for one in group.rollouts), Counter[str]())
+    assert all(f'woodshed_prompts_total{{drift="{kind.value}"}} {drift[kind.value]}\n' in metrics for kind in Drift)
 
 
 async def test_capture_that_an_endpoint_does_not_give_begins_nothing(home: Home) -> None:

@@ -9,6 +9,7 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from woodshed.model.drift import Course
 from woodshed.model.rollout import CallRecord, CaptureLevel
 from woodshed.model.tokens import Packer, Tokens, Unpacker, shared
 from woodshed.trainers.stitch import stitch
@@ -43,6 +44,15 @@ def conversations(draw: st.DrawFn) -> list[CallRecord]:
         made.append(record(number, prompt, completion, parent))
         open_[parent] = prompt + completion
     return made
+
+
+@given(conversations())
+@settings(max_examples=60, deadline=None)
+def test_a_course_tells_what_stitching_finds(calls: list[CallRecord]) -> None:
+    """How each prompt goes on is told as its call comes, and the rows say the same later, while all are remembered."""
+    calls, course = calls[:4], Course()
+    told = Counter(course.of(Tokens(call.prompt_token_ids, call.completion_token_ids), call.parent) for call in calls)
+    assert {kind: count for kind, count in told.items() if kind is not None} == stitch(calls).drift
 
 
 @given(conversations())

@@ -73,5 +73,6 @@ async def test_flawed_calls_are_counted_in_what_counts(tmp_path: Path, durabilit
             log.flush()
         await gateway.close()
         found = store.captures.of("r-1", lasting=["a"] if durability is Durability.FINE else [])
-    assert found == {"r-1.1": {"tokens+logprobs": 2} if durability is Durability.COARSE else
-                     {"tokens+logprobs": 3, "text": 1, "flawed": 1}}
+    assert found == {"r-1.1": {"tokens+logprobs": 2, "drift:begun": 1, "drift:again": 1}
+                     if durability is Durability.COARSE else
+                     {"tokens+logprobs": 3, "text": 1, "flawed": 1, "drift:begun": 2, "drift:again": 1}}

@@ -18,6 +18,7 @@ from woodshed.gateway.pool import Pools, Stay
 from woodshed.gateway.recall import recalled
 from woodshed.interfaces import Emit, Gate, Interceptor, ModelClient, ModelDoor, ModelRequest, ModelResponse
 from woodshed.model import Answer, EventKind, Message, ModelSpec
+from woodshed.model.drift import Course
 from woodshed.model.rollout import CaptureLevel
 from woodshed.model.tokens import Packer, Put
 
@@ -127,6 +128,7 @@ class _Log:
         self._messages: list[Message] = []
         self._tools: list[dict[str, Any]] | None = None
         self._prompt = ""
+        self._course = Course()
 
     def intent(self, request: ModelRequest, *, written: bool = True) -> str:
         """Write that ``request`` leaves; the name of the call. Not ``written``, it stands in an earlier record."""
@@ -161,6 +163,8 @@ class _Log:
             told["capture_level"] = (CaptureLevel.TEXT if wrong else level(tokens)).value
         if wrong:
             told["flaws"] = wrong
+        elif self._spec.captures and (drift := self._course.of(tokens, parent)) is not None:  # counted as well
+            told["drift"] = drift.value
         if written:
             told["tokens"] = written
         if response.sampling is not None:

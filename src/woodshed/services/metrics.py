@@ -15,6 +15,7 @@ from datetime import datetime
 
 from woodshed.model import AttemptState, Invalid, RunState
 from woodshed.model.delivery import Count
+from woodshed.model.drift import Drift
 from woodshed.model.event import now
 from woodshed.services import selection
 from woodshed.services.home import Home
@@ -106,6 +107,7 @@ class Metrics:
         self._since, self._over = now(), dict[str, _Tally]()
         self._counted: set[str] = set()
         self._calls: Counter[Labels] = Counter({(("result", "answered"),): 0, (("result", "failed"),): 0})
+        self._drift: Counter[Labels] = Counter({(("drift", kind.value),): 0 for kind in Drift})
         self._seconds = Histogram()
         self._lock = threading.Lock()
 
@@ -125,6 +127,8 @@ class Metrics:
                             if isinstance(one.version, int)})
         yield from _family("woodshed_gateway_calls_total", "counter",
                            "Model calls of attempts that ended since this process began.", dict(self._calls))
+        yield from _family("woodshed_prompts_total", "counter",
+                           "Their captured prompts, by how they went on from what had been told.", dict(self._drift))
         yield from _head("woodshed_gateway_call_seconds", "histogram", "How long the answered ones took.")
         yield from self._seconds.lines("woodshed_gateway_call_seconds")
 
@@ -163,7 +167,9 @@ class Metrics:
         return tally
 
     def _count_calls(self, attempts: list[str]) -> None:
-        for seconds in self._home.store.rollouts.calls(attempts):
+        for seconds, drift in self._home.store.rollouts.calls(attempts):
+            if drift is not None:
+                self._drift[(("drift", drift),)] += 1
             self._calls[(("result", "failed" if seconds is None else "answered"),)] += 1
             if seconds is not None:
                 self._seconds.add(seconds)

@@ -35,7 +35,7 @@ from woodshed.services import naming, selection
 from woodshed.services.cutoff import CutOff, cut_off
 from woodshed.services.history import history
 from woodshed.services.home import Home
-from woodshed.store.captures import FLAWED
+from woodshed.store.captures import DRIFTS, FLAWED
 from woodshed.tasks.load import find_tasks
 
 _LARGEST_DIFF = 1_000_000  # bytes of a file that is compared; a larger one is told by its size
@@ -92,7 +92,8 @@ def _captured(home: Home, run: Run) -> dict[str, Any]:
     for one in counted.values():
         levels.update(one)
     flawed = levels.pop(FLAWED, 0)
-    return {"capture": {"calls": dict(levels), "flawed_calls": flawed,
+    drift = {kind: count for name, kind in DRIFTS.items() if (count := levels.pop(name, 0))}
+    return {"capture": {"calls": dict(levels), "flawed_calls": flawed, "drift": drift,
                         "flawed_attempts": sum(FLAWED in one for one in counted.values())}}
 
 

@@ -144,20 +144,23 @@ class Rollouts:
             return {row.attempt: str(json.loads(row.data).get("stage")) for row in connection.execute(query)
                     if row.execution == running[row.attempt]}
 
-    def calls(self, attempt_ids: Sequence[str]) -> list[float | None]:
-        """Seconds of each model call of these attempts' newest executions; None for one that failed for good."""
+    def calls(self, attempt_ids: Sequence[str]) -> list[tuple[float | None, str | None]]:
+        """Seconds of each model call of these attempts' newest executions, None for one that failed for good; and how
+
+        its prompt went on (:class:`woodshed.model.drift.Drift`), where it was captured.
+        """
         query = (sa.select(events.c.kind, events.c.data).join(attempts, attempts.c.id == events.c.attempt)
                  .where(events.c.attempt.in_(_SOME), events.c.execution == attempts.c.executions)
                  .where(events.c.kind.in_((EventKind.MODEL_RESULT.value, EventKind.NOTE.value))))
-        found: list[float | None] = []
+        found: list[tuple[float | None, str | None]] = []
         for start in range(0, len(attempt_ids), _AT_ONCE):
             with self._read("reading model calls") as connection:
                 for row in connection.execute(query, {"these": attempt_ids[start:start + _AT_ONCE]}):
                     data = json.loads(row.data)
                     if row.kind == EventKind.MODEL_RESULT.value and not data.get("inherited"):
-                        found.append(float(data.get("seconds") or 0.0))
+                        found.append((float(data.get("seconds") or 0.0), data.get("drift")))
                     elif row.kind == EventKind.NOTE.value and "fault" in data and "call" in data:
-                        found.append(None)
+                        found.append((None, None))
         return found
 
     def states(self, project: str) -> list[tuple[str, RunState, datetime]]:

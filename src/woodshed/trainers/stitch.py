@@ -11,33 +11,10 @@ import struct
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from enum import StrEnum
 
+from woodshed.model.drift import Drift, forked
 from woodshed.model.rollout import CallRecord, TokenRow
 from woodshed.model.tokens import shared
-
-
-class Drift(StrEnum):
-    """How a prompt went on from the row it has most in common with. All but the first two are forks.
-
-    BEGUN is a conversation's first call. ENDING: it differs only in the last few ids of what was generated, such as an
-    end-of-turn token that a template writes otherwise. COMPLETION: it differs within the last completion (written again
-    by another rule, or reasoning left out). CONTEXT: it differs before, after the first prompt (a history that was
-    rewritten, such as by compaction). PROMPT: it differs within the first prompt. AGAIN: it ends before the row does
-    (asked again, or went back).
-    """
-
-    BEGUN = "begun"
-    CLEAN = "clean"
-    ENDING = "ending"
-    COMPLETION = "completion"
-    CONTEXT = "context"
-    PROMPT = "prompt"
-    AGAIN = "again"
-
-
-ENDING_IDS = 3
-"""Ids at the end of a completion that count as its ending: an end-of-turn token, and a line break around it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,13 +92,7 @@ def _how(prompt: tuple[int, ...], own: list[_Row]) -> Drift:
     """In what the prompt differs from the row that it shares most with; of equals the newest."""
     same, row = max(((shared(tuple(row.ids), prompt), number, row) for number, row in enumerate(own)),
                     key=lambda one: one[:2])[::2]
-    if same == len(prompt):
-        return Drift.AGAIN
-    if same < row.prompt_length:
-        return Drift.PROMPT
-    if same >= len(row.ids) - min(ENDING_IDS, row.last_length):
-        return Drift.ENDING
-    return Drift.COMPLETION if same >= len(row.ids) - row.last_length else Drift.CONTEXT
+    return forked(same, prompt=len(prompt), length=len(row.ids), first=row.prompt_length, last=row.last_length)
 
 
 def _finished(number: int, row: _Row) -> TokenRow:
