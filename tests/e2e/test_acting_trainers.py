@@ -62,7 +62,8 @@ def test_trl_acts_environments(new_home: Callable[[], Path], tmp_path: Path) -> 
 
 def test_gymnasium_checks_and_acts_attempts(new_home: Callable[[], Path], tmp_path: Path) -> None:
     """Gymnasium's checker finds nothing to complain of, and an attempt ends with its verdict."""
-    python = python_with(tmp_path / "venv", "gymnasium==1.4.0", "-e", f"{ROOT}[gymnasium]", variable="WOODSHED_TEST_GYMNASIUM")
+    python = python_with(tmp_path / "venv", "gymnasium==1.4.0", "-e", f"{ROOT}[gymnasium]",
+                         variable="WOODSHED_TEST_GYMNASIUM")
     seen = driven(python, "gymdrive.py", new_home(), tmp_path / "seen.json")
     assert "hello" in seen["instruction"]
     assert seen["told"] == []
@@ -72,7 +73,8 @@ def test_gymnasium_checks_and_acts_attempts(new_home: Callable[[], Path], tmp_pa
 
 def test_verifiers_runs_whole_attempts(new_home: Callable[[], Path], tmp_path: Path) -> None:
     """A taskset and a harness over Woodshed's tasks: the reward is the verdict's; what cannot begin has an error."""
-    python = python_with(tmp_path / "venv", "verifiers==0.4.0", "-e", f"{ROOT}[verifiers]", variable="WOODSHED_TEST_VERIFIERS")
+    python = python_with(tmp_path / "venv", "verifiers==0.4.0", "-e", f"{ROOT}[verifiers]",
+                         variable="WOODSHED_TEST_VERIFIERS")
     seen = driven(python, "verifiersdrive.py", new_home(), tmp_path / "seen.json")
     assert (seen["reward"], seen["errors"], seen["verdict"]["passed"], seen["sampled"]) == (1.0, [], True, 2)
     assert seen["ok"] == [True, False]

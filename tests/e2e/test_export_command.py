@@ -24,4 +24,7 @@ def test_a_data_set_is_written_and_told(tmp_path: Path) -> None:
     assert (told["card"]["rows"], told["card"]["valid_rate"]) == (2, 0.5)
     wrong = woodshed("export", "last", "--format", "csv", "--out", tmp_path / "out", home=tmp_path / "home")
     assert wrong.returncode == 2
-    assert "Known: atif, sft, preference, grpo" in wrong.stderr
+    assert "Known: atif, sft, preference, grpo, calls" in wrong.stderr
+    wrong = woodshed("export", "last", "--rules", "r.toml", "--out", tmp_path / "out", home=tmp_path / "home")
+    assert wrong.returncode == 2
+    assert "--rules: says nothing to the format 'atif'" in wrong.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,11 @@ import pytest
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # stubs are no dependency of ours
 
 from exportkit import BROKEN, Emit, Talk, filled, rows_of, valid
+from kit import ROOT
 from woodshed.cli import export as export_command
 from woodshed.errors import UsageError
 from woodshed.model.fork import ForkSpec
+from woodshed.model.rollout import CallRecord
 from woodshed.services.exporting import FORMATS, Order, check, export
 from woodshed.services.home import Home, opened
 from woodshed.trainers import projections
@@ -60,6 +63,17 @@ def test_each_option_is_of_a_format_or_refused_by_name() -> None:
             assert (refused.value.field, form in str(refused.value)) == (option, True)
     with pytest.raises(UsageError, match="calls"):
         check("csv", [])
+
+
+def test_the_page_has_the_same_table_and_every_field_of_a_call() -> None:
+    """Options by format as they are refused or taken, and each field of the record by name."""
+    page = (ROOT / "docs" / "exports.md").read_text()
+    [forms, *lines] = [[cell.strip() for cell in line.strip("|").split("|")] for line in page.splitlines()
+                       if line.startswith(("| option |", "| `--"))]
+    taken = {(form, option) for line in lines for option in re.findall("--[a-z]+", line[0])
+             for form, told in zip(forms[1:], line[1:], strict=True) if told == "yes"}
+    assert taken == {(form, option) for form, own in OPTIONS.items() for option in own}
+    assert all(f"`{name}`" in page for name in CallRecord.model_fields)
 
 
 @pytest.mark.parametrize("form", FORMATS)
