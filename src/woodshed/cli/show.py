@@ -84,7 +84,8 @@ def _state(row: dict[str, Any]) -> str:
 
 def _verdict(row: dict[str, Any]) -> str:
     if row["valid"] is None:
-        return "cut off" if row["cut_off"] and row["executions"] else str(row["state"])
+        left = "cut off" if row["executions"] else "not begun"
+        return left if row["cut_off"] else str(row["state"])
     if not row["valid"]:
         return f"invalid: {row['cause']}"
     return "passed" if row["passed"] else f"failed: {row['cause'] or 'agent'}"

@@ -11,7 +11,7 @@ _VERIFIER = frozenset({"verify", "grade"})
 
 
 def used(executions: Iterable[Mapping[str, Used]]) -> dict[str, Used]:
-    """By whose sandboxes they were, ``agent`` and ``verifier``, and ``all``; ``executions`` are what each took by stage.
+    """By whose sandboxes they were, ``agent`` and ``verifier``, and ``all``; of what each execution took by stage.
 
     CPU time is unknown where any of it is.
     """

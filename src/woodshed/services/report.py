@@ -252,6 +252,7 @@ def _row(attempt: Attempt, left: CutOff | None = None) -> dict[str, Any]:
     outcome = attempt.outcome
     verdict = outcome.verdict if outcome else None
     valid = verdict if isinstance(verdict, Valid) else None
+    took = outcome or (left if left is not None and attempt.executions else None)
     return {
         "attempt": attempt.id,
         "task": attempt.task,
@@ -273,8 +274,8 @@ def _row(attempt: Attempt, left: CutOff | None = None) -> dict[str, Any]:
         "tool_calls": outcome.usage.tool_calls if outcome else None,
         "prompt_tokens": outcome.usage.prompt_tokens if outcome else None,
         "completion_tokens": outcome.usage.completion_tokens if outcome else None,
-        "seconds": round(sum((outcome or left or CutOff("")).stages_s.values()), 4) if outcome or left else None,
-        "used": total((outcome or left or CutOff("")).used.values()).to_json() if outcome or left else None,
+        "seconds": round(sum(took.stages_s.values()), 4) if took else None,
+        "used": total(took.used.values()).to_json() if took else None,
     }
 
 
