@@ -31,7 +31,7 @@ CLAIMED = 0.02
 """The rate of broken attempts that a plan tells the pilots for."""
 _MOST_WORKERS = 100_000
 _CROWD = re.compile(r"(\d{1,6})(?:[xX](\d{1,6}))?", re.ASCII)
-_ROUNDS_AROUND = 10  # of the simulations beside the one that was asked for
+_ROUNDS_SOUGHT = 10  # of the simulations by which a number of workers is sought
 
 Tell = Callable[[str], None]
 Simulated = Callable[["Crowd"], Forecast]
@@ -164,12 +164,16 @@ def _forecast(question: Question, found: Recorded, crowd: Crowd, rounds: int) ->
 
 
 def _simulated(question: Question, found: Recorded) -> Simulated:
-    """Each crowd's forecast, made once, so that a question has one answer; beside the one asked for by fewer rounds."""
+    """Each crowd's forecast, made once, so that a question has one answer; those that are told by as many rounds.
+
+    Of fewer rounds is what is only tried while the number of workers is sought.
+    """
+    told = {question.crowd, *_around(question)}
 
     @cache
     def simulated(crowd: Crowd) -> Forecast:
-        asked = crowd == question.crowd
-        return _forecast(question, found, crowd, question.rounds if asked else min(question.rounds, _ROUNDS_AROUND))
+        rounds = question.rounds if crowd in told else min(question.rounds, _ROUNDS_SOUGHT)
+        return _forecast(question, found, crowd, rounds)
 
     return simulated
 
