@@ -14,11 +14,12 @@ from resumable import Turn, World
 from scripted import act, said
 from tokenserver import END, VOCABULARY, call, encoded, rendered
 from woodshed.gateway import responses
+from woodshed.gateway.recall import recalled
 from woodshed.harness.loop import Loop
-from woodshed.interfaces import ModelRequest
+from woodshed.interfaces import ModelRequest, ModelResponse
 from woodshed.measure.resume import joined
 from woodshed.measure.trajectory import from_events
-from woodshed.model import CheckpointRule, EventKind, Message, ModelSpec
+from woodshed.model import Answer, CheckpointRule, EventKind, Message, ModelSpec
 from woodshed.model.agent import Reasoning
 from woodshed.model.rollout import CallRecord
 from woodshed.trainers.atif import to_atif
@@ -138,6 +139,13 @@ async def test_thoughts_are_recorded_exported_and_masked(tmp_path: Path) -> None
     assert [one["reasoning_content"] for one in document["steps"] if one["source"] == "agent"] == [
         f"step {number}: I know [masked:github_token]" for number in range(5)]
     assert KEY not in json.dumps(masker.masked([asked(last), answered(last)]))
+
+
+def test_a_recorded_answer_has_its_thoughts() -> None:
+    """What a replay or fork is given in the place of an answer holds what was thought before it, as it was told."""
+    known = recalled(Answer(call="m00001", content="ok", reasoning="hm"))
+    assert isinstance(known, ModelResponse)
+    assert (known.content, known.reasoning) == ("ok", "hm")
 
 
 async def test_old_thoughts_are_the_first_to_go(tmp_path: Path) -> None:
