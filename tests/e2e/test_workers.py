@@ -139,7 +139,7 @@ async def test_a_cancelled_run_stops_what_runs_and_keeps_the_evidence(home: Home
     assert execution.outcome is not None
     assert isinstance(execution.outcome.verdict, Invalid)
     assert (execution.outcome.verdict.cause, execution.outcome.verdict.detail) == (
-        Cause.CANCELLED, "the run was cancelled")
+        Cause.CANCELLED, "the run was cancelled: wrong model")
     assert home.store.events(execution.attempt, 1)
     assert {attempt.state for attempt in home.store.attempts(run.id)} == {AttemptState.PENDING}
     assert home.store.queue.left(run.id) == 0
