@@ -113,4 +113,4 @@ def rows_of(folder: Path) -> list[dict[str, Any]]:
     import json
 
     return [json.loads(line) for file in sorted((folder / "data").iterdir()) for line in
-            file.read_text(encoding="utf-8").splitlines()]
+            file.read_bytes().split(b"\n") if line]  # str.splitlines ends a line at further signs, which JSON may hold

@@ -60,7 +60,7 @@ def zeros(reward: Sequence[float | None], **_more: Any) -> list[float | None]:
 def main() -> None:
     rows, out = sys.argv[1:]
     told: dict[str, Group] = defaultdict(list)
-    for line in Path(rows).read_text().splitlines():
+    for line in filter(None, Path(rows).read_bytes().split(b"\n")):
         row = json.loads(line)
         told[row["group"]].append(rollout_of(row))
     groups = list(told.values())
