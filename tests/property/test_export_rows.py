@@ -65,7 +65,7 @@ def rollouts(draw: some.DrawFn) -> Rollout:
 
 
 @given(calls(), rollouts())
-@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 def test_a_line_gives_the_record_back(call: CallRecord, rollout: Rollout) -> None:
     """JSONL of a call and of a rollout in its group, whatever they hold; and Parquet's JSON as text."""
     row = {"group": "g", "task": "t", "agent": "a", **call.to_json()}
@@ -76,7 +76,7 @@ def test_a_line_gives_the_record_back(call: CallRecord, rollout: Rollout) -> Non
 
 
 @given(some.lists(calls(), min_size=1, max_size=3), some.lists(rollouts(), min_size=1, max_size=3))
-@settings(max_examples=10, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(max_examples=5, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 def test_a_file_gives_the_records_back(some_calls: list[CallRecord], group: list[Rollout]) -> None:
     """Real files of both kinds, with every field of the record in a column."""
     parquet = pytest.importorskip("pyarrow.parquet")
