@@ -47,9 +47,6 @@ HIDDEN = {
 EXPECTED = ("tests.test_add::test_add", "tests.test_add::test_add_negative", "tests.test_mul::test_mul")
 
 
-
-
-
 def write_files(folder: Path, files: Mapping[str, str]) -> Path:
     for name, text in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)

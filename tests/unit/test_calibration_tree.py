@@ -8,8 +8,8 @@ from posixpath import dirname
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cheatbench import Blobs
 from woodshed.model import Change, ChangeKind, ChangeSet
+from woodshed.sandbox.conformance import MemoryBlobs
 from woodshed.services.calibration.tree import Ends, Tree, solved_files
 
 WORK = "/workspace"
@@ -19,7 +19,7 @@ starts = st.dictionaries(st.sampled_from(NAMES), contents, max_size=6)
 ends = st.dictionaries(st.sampled_from(NAMES), contents | st.none(), max_size=6)
 
 
-def captured(start: dict[str, bytes], end: dict[str, bytes | None], blobs: Blobs) -> ChangeSet:
+def captured(start: dict[str, bytes], end: dict[str, bytes | None], blobs: MemoryBlobs) -> ChangeSet:
     """What capture says about ``end`` laid over ``start``."""
     changes = []
     for name, content in end.items():
@@ -31,7 +31,7 @@ def captured(start: dict[str, bytes], end: dict[str, bytes | None], blobs: Blobs
     return ChangeSet(changes=tuple(sorted(changes, key=lambda change: change.path)))
 
 
-def applied(start: dict[str, bytes], changes: ChangeSet, blobs: Blobs) -> dict[str, bytes]:
+def applied(start: dict[str, bytes], changes: ChangeSet, blobs: MemoryBlobs) -> dict[str, bytes]:
     """The files that stand there then."""
     files = dict(start)
     for change in changes.changes:
@@ -54,7 +54,7 @@ def test_an_end_state_is_what_was_asked_for(
     start: dict[str, bytes], solved: dict[str, bytes | None], wanted: dict[str, bytes | None]
 ) -> None:
     """Files of a variant stand as it says; all others as at the start, whatever the reference did to them."""
-    blobs = Blobs()
+    blobs = MemoryBlobs()
     reference = captured(start, solved, blobs)
     made = solved_files(reference, start, blobs, WORK)
     assert laid(start, made) == laid(start, solved)
@@ -67,7 +67,7 @@ def test_an_end_state_is_what_was_asked_for(
 
 def test_all_else_that_the_reference_did_stays() -> None:
     """Links, folders, other places and modes are in a variant upon the reference, and in no superficial one."""
-    blobs = Blobs()
+    blobs = MemoryBlobs()
     start = {"a": b"1\n", "run.sh": b"old\n"}
     new = b"new\n"
     kept = (
@@ -91,7 +91,7 @@ def test_all_else_that_the_reference_did_stays() -> None:
 
 def test_what_is_no_content_is_left_out_in_turn() -> None:
     """A link, a folder nobody needs, a mode: one end state each, without it; contents and needed folders are none."""
-    blobs = Blobs()
+    blobs = MemoryBlobs()
     start = {"tool": b"x\n"}
     changes = (
         Change(path=f"{WORK}/full", kind=ChangeKind.DIRECTORY), Change(path=f"{WORK}/full/a", kind=ChangeKind.FILE,
@@ -109,7 +109,7 @@ def test_what_is_no_content_is_left_out_in_turn() -> None:
 
 def test_a_replaced_folder_is_undone_for_one_file(tmp_path: Path) -> None:
     """Where the reference removed a folder, a variant that keeps one of its files has the folder, and no other file."""
-    blobs = Blobs()
+    blobs = MemoryBlobs()
     start = {"d/a": b"1\n", "d/b": b"2\n"}
     reference = ChangeSet(changes=(Change(path=f"{WORK}/d", kind=ChangeKind.DELETED),))
     solved = solved_files(reference, start, blobs, WORK)
@@ -127,7 +127,7 @@ def test_an_end_state_of_a_step_stands_upon_the_steps_before(
     wanted: dict[str, bytes | None],
 ) -> None:
     """Files of a step's variant stand as it says; all others as the step before left them."""
-    blobs = Blobs()
+    blobs = MemoryBlobs()
     between = laid(start, first)
     before = captured(start, {**dict.fromkeys(start), **between}, blobs)
     reference = captured(start, {**dict.fromkeys(start), **laid(between, second)}, blobs)

@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from cheatbench import Blobs, make_task
+from cheatbench import make_task
 from rulekit import rules
 from woodshed.attempt import Parts, run_attempt
 from woodshed.interfaces import Acting, Emit
 from woodshed.model import Agent, Change, ChangeKind, ChangeSet, EventKind, Outcome, StopReason, Task, Valid
 from woodshed.model.grade import FilePatch, Grade
+from woodshed.sandbox.conformance import MemoryBlobs
 from woodshed.sandbox.native.engine import NativeEngine
 from woodshed.services.grading import Grading
 from woodshed.verify.patch import MAX_BYTES, Unknown, measured, patch_of
@@ -70,7 +71,7 @@ class Attempts:
     """Attempts of one run by rules, and the grades among their events."""
 
     def __init__(self, engine: NativeEngine, *tables: Mapping[str, Any]) -> None:
-        self.engine, self.blobs, self.verifier = engine, Blobs(), FreshVerifier()
+        self.engine, self.blobs, self.verifier = engine, MemoryBlobs(), FreshVerifier()
         self.grading = Grading(rules(*tables), self.verifier, engine, self.blobs)
         self.events: list[tuple[EventKind, dict[str, Any]]] = []
 
@@ -119,7 +120,7 @@ async def test_an_attempt_is_graded_by_what_was_measured_for_it(engine: NativeEn
 
 async def test_without_rules_there_is_no_grader(engine: NativeEngine, tmp_path: Path) -> None:
     """A task and a run without rules pay nothing; a task's own rules hold where the run has none."""
-    plain = Grading(None, FreshVerifier(), engine, Blobs())
+    plain = Grading(None, FreshVerifier(), engine, MemoryBlobs())
     task = the_task(tmp_path / "t")
     assert plain.grader(task, lambda kind, data: None) is None
     own = task.model_copy(update={"rules": rules({"kind": "tests"})})
@@ -184,7 +185,7 @@ async def test_tampering_stays_at_zero_by_any_rules(engine: NativeEngine, tmp_pa
 async def test_lines_are_counted_as_a_reader_would(tmp_path: Path, engine: NativeEngine) -> None:
     """Added and removed lines, deleted files, modes; binaries by size; caches and litter never."""
     task = the_task(tmp_path / "t", capture=("/workspace",))
-    blobs = Blobs()
+    blobs = MemoryBlobs()
     attempts = Attempts(engine, {"kind": "scope"})
     await attempts.by(task, """
         printf 'x = 1\\ndef add(a, b):\\n    return a + b\\n' > calc.py; chmod +x run.sh
@@ -202,7 +203,7 @@ async def test_lines_are_counted_as_a_reader_would(tmp_path: Path, engine: Nativ
 
 async def test_what_only_the_image_knows_is_read_from_a_fresh_sandbox(engine: NativeEngine, tmp_path: Path) -> None:
     """A file that setup made is unknown to the host; offline that is said, with an engine it is looked up."""
-    task, blobs = the_task(tmp_path / "t"), Blobs()
+    task, blobs = the_task(tmp_path / "t"), MemoryBlobs()
     setup = task.environment.model_copy(update={"setup": "printf 'one\\ntwo\\n' > /workspace/made.py"})
     task = task.model_copy(update={"environment": setup})
     new = Change(path="/workspace/made.py", kind=ChangeKind.FILE, size=8, sha256=blobs.put(b"one\n2\n"))

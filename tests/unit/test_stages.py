@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 import pytest_asyncio
 
-from cheatbench import Blobs, make_task
+from cheatbench import make_task
 from woodshed.attempt import Parts, run_attempt
 from woodshed.errors import Cause, WoodshedError
 from woodshed.interfaces import Acting, Sandbox, SandboxEngine, Verifier
@@ -29,6 +29,7 @@ from woodshed.model import (
 )
 from woodshed.model.deadlines import least_verify_s
 from woodshed.model.used import total
+from woodshed.sandbox.conformance import MemoryBlobs
 from woodshed.sandbox.native.engine import NativeEngine
 from woodshed.stages import Ledger, Overrun, Stages, cut
 from woodshed.verify.verifier import FreshVerifier
@@ -107,7 +108,7 @@ class Attempt:
 
     async def run(self, harness: Any = None, *, verifier: Any = None, **deadlines: float) -> Outcome:
         parts = Parts(
-            engine=cast(SandboxEngine, self.engine), harness=harness or Script(), model=None, blobs=Blobs(),
+            engine=cast(SandboxEngine, self.engine), harness=harness or Script(), model=None, blobs=MemoryBlobs(),
             verifier=cast(Verifier, verifier or FreshVerifier()), deadlines=Deadlines(**deadlines),
             emit=lambda kind, data: self.events.append((kind, dict(data))))
         return await run_attempt(self.task, Agent(name="s", harness="s"), parts, seed=0)

@@ -71,7 +71,7 @@ async def test_rewards_by_name(bench: Bench, tmp_path: Path) -> None:
     assert verdict.image_digest
     (event,) = [data for kind, data in bench.events if kind is EventKind.VERIFIER]
     assert (event["exit_code"], event["report"], event["touched"]) == (1, "junit", [])
-    assert b"test_add_negative" in bench.blobs.held[event["output_blob"]]
+    assert b"test_add_negative" in bench.blobs.content[event["output_blob"]]
 
 
 async def test_broken_source_is_the_agents(bench: Bench, tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ async def test_hidden_tests_and_the_solution_stay_apart(bench: Bench, tmp_path: 
     task = quick(tmp_path, script, solve=None)
     with pytest.raises(VerifierFault):
         await bench.judge(task, "true")
-    outputs = [bench.blobs.held[data["output_blob"]] for kind, data in bench.events if kind is EventKind.VERIFIER]
+    outputs = [bench.blobs.content[data["output_blob"]] for kind, data in bench.events if kind is EventKind.VERIFIER]
     assert outputs
     assert all(b"No such file" in output and b"xml" not in output for output in outputs)
 
@@ -103,7 +103,7 @@ async def test_output_is_bounded_and_need_not_be_text(bench: Bench, tmp_path: Pa
     task = quick(tmp_path, "head -c 100000000 /dev/zero | tr '\\0' '\\377'\n" + QUICK)
     verdict = await bench.judge(task, "echo yes > answer")
     assert (verdict.total, verdict.flags) == (1.0, ())
-    output = bench.blobs.held[bench.events[0][1]["output_blob"]]
+    output = bench.blobs.content[bench.events[0][1]["output_blob"]]
     assert b"\xff" in output
     assert len(output) < 3_000_000
 

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from cheatbench import Blobs, make_task
+from cheatbench import make_task
 from stepped import Stepped, a_task
 from woodshed.attempt import Parts, run_attempt
 from woodshed.errors import Cause
 from woodshed.interfaces import Acting
 from woodshed.model import Agent, Deadlines, EventKind, Invalid, Outcome, StopReason, Task, Valid
+from woodshed.sandbox.conformance import MemoryBlobs
 from woodshed.sandbox.native.engine import NativeEngine
 from woodshed.verify.hurry import LEAST_S, TIMES, Pace
 from woodshed.verify.verifier import FreshVerifier
@@ -71,7 +72,7 @@ class Judged:
             self.runs.append(data["run"])
 
     async def by(self, script: str, within_s: float | None) -> Outcome:
-        parts = Parts(engine=self.engine, harness=Does(script), model=None, blobs=Blobs(), verifier=self.verifier,
+        parts = Parts(engine=self.engine, harness=Does(script), model=None, blobs=MemoryBlobs(), verifier=self.verifier,
                       deadlines=Deadlines(verify_s=within_s), emit=self.emit)
         return await run_attempt(self.task, Agent(name="s", harness="s"), parts, seed=0)
 
