@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import select
 import subprocess
 import sys
 from pathlib import Path
@@ -20,7 +22,6 @@ from woodshed.tasks.load import find_tasks
 TORCH = "needs torch: pip install --extra-index-url https://download.pytorch.org/whl/cpu torch==2.13.0+cpu"
 
 
-@pytest.mark.slow
 def test_a_tiny_model_learns(tmp_path: Path) -> None:
     """After a few rounds more held-out tasks pass, by more than chance explains (95 %); every call was captured,
 
@@ -61,3 +62,32 @@ def test_a_demonstration_of_each_template_earns_everything(tmp_path: Path) -> No
             return [one.total for one in verdicts if isinstance(one, Valid)]
 
     assert asyncio.run(demonstrated()) == [1.0] * 30
+
+
+def test_a_killed_training_leaves_no_server(tmp_path: Path) -> None:
+    """Whoever serves the tiny model as a child ends when its parent is killed (SIGKILL)."""
+    pytest.importorskip("torch", reason=TORCH)
+    begun = subprocess.Popen([sys.executable, "-c", """
+import asyncio, sys
+from pathlib import Path
+from tiny.child import Child
+from tiny.network import Network, Shape
+from tiny.server import save
+from tiny.text import Vocabulary
+
+async def main(folder):
+    save(Network(Shape(264, width=8, layers=1)), Vocabulary(), folder)
+    async with Child(folder, slots=1) as child:
+        print(child._process.pid, flush=True)
+        await asyncio.sleep(600)
+
+asyncio.run(main(Path(sys.argv[1])))
+""", str(tmp_path)], cwd=ROOT / "examples" / "train", stdout=subprocess.PIPE, text=True)
+    assert begun.stdout is not None
+    with begun:
+        server = os.pidfd_open(int(begun.stdout.readline()))
+        begun.kill()
+    try:
+        assert select.select([server], [], [], 60)[0]
+    finally:
+        os.close(server)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import signal
+import sys
+import threading
 from pathlib import Path
 
 import torch
@@ -13,11 +15,17 @@ from tiny.engine import Engine
 from tiny.server import Server, load, served
 
 
-async def _serve(folder: Path, port: int, version: str, slots: int) -> None:
+async def _serve(folder: Path, port: int, version: str, slots: int, lifeline: bool) -> None:
     network, words = load(folder)
-    ended = asyncio.Event()
+    ended, loop = asyncio.Event(), asyncio.get_running_loop()
+    if lifeline:
+        def watch() -> None:
+            sys.stdin.buffer.read()
+            loop.call_soon_threadsafe(ended.set)
+
+        threading.Thread(target=watch, daemon=True).start()
     for signum in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(signum, ended.set)
+        loop.add_signal_handler(signum, ended.set)
     async with served(Server(Engine(network, version=version, slots=slots), words), port) as url:
         print(url, flush=True)
         await ended.wait()
@@ -31,9 +39,10 @@ def main() -> None:
     parser.add_argument("--version", default="0", help="of the weights in the folder")
     parser.add_argument("--slots", type=int, default=16, help="prompts at a time")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--lifeline", action="store_true", help="end when standard input does, as with who began this")
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
-    asyncio.run(_serve(given.folder, given.port, given.version, given.slots))
+    asyncio.run(_serve(given.folder, given.port, given.version, given.slots, given.lifeline))
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ HERE = Path(__file__).resolve().parents[1]
 
 
 class Child:
-    """Serves the model of ``folder`` while it is entered; ``url`` is its base."""
+    """Serves the model of ``folder`` while it is entered; ``url`` is its base. It ends when this process does."""
 
     def __init__(self, folder: Path, *, slots: int) -> None:
         self.folder, self.url, self._slots = folder, "", slots
@@ -22,8 +22,8 @@ class Child:
 
     async def __aenter__(self) -> Self:
         self._process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "tiny", str(self.folder), "--slots", str(self._slots), cwd=HERE,
-            stdout=asyncio.subprocess.PIPE)
+            sys.executable, "-m", "tiny", str(self.folder), "--slots", str(self._slots), "--lifeline", cwd=HERE,
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE)
         assert self._process.stdout is not None
         self.url = (await self._process.stdout.readline()).decode().strip()
         if not self.url:
