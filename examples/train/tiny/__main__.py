@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import signal
-import sys
 import threading
 from pathlib import Path
 
@@ -20,7 +20,8 @@ async def _serve(folder: Path, port: int, version: str, slots: int, lifeline: bo
     ended, loop = asyncio.Event(), asyncio.get_running_loop()
     if lifeline:
         def watch() -> None:
-            sys.stdin.buffer.read()
+            while os.read(0, 4096):  # sys.stdin has a lock, which a thread of the end would still hold
+                pass
             loop.call_soon_threadsafe(ended.set)
 
         threading.Thread(target=watch, daemon=True).start()
