@@ -105,7 +105,7 @@ def main() -> None:
     plan = replace(SHORT if given.short else Plan(), precision=given.precision)
     seeds = [trained(replace(plan, seed=seed), home / f"seed-{seed}", gguf, base)
              for seed in range(1 if given.short else given.seeds)]
-    figures = {**stamp(0), "benchmark": "train-demo", "model": MODEL, "seeds": seeds, "all": pooled(seeds),
+    figures = {**stamp(0), "benchmark": "train-demo", "model": MODEL, "samples": seeds, "all": pooled(seeds),
                "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
                "packages": {name: version(name) for name in ("torch", "transformers", "peft", "xllamacpp", "gguf")}}
     for one in seeds:

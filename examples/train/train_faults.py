@@ -83,18 +83,17 @@ def drawn(figures: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def measured(plan: Plan, follows: Sequence[Follows], seeds: int, home: Path) -> dict[str, Any]:
-    """All arms by all seeds."""
+    """All arms by all seeds; ``samples`` are the learnings, by arm and seed."""
     told = []
     runs: dict[Arm, list[dict[str, Any]]] = {arm: [] for arm in arms(follows)}
     for seed in range(plan.seed, plan.seed + seeds):  # whole seeds first: what stands can be compared
         for arm, done in runs.items():
             done.append(learned(replace(plan, seed=seed), arm, home))
     for (kind, treatment), done in runs.items():
-        told.append({"follows": kind, "treatment": treatment, "name": NAMES[treatment], "points": pooled(done),
-                     "runs": done})
+        told.append({"follows": kind, "treatment": treatment, "name": NAMES[treatment], "points": pooled(done)})
     return {**stamp(plan.seed), "benchmark": "train-faults", "torch": torch.__version__, "share": Faults().share,
             "success": Faults().success, "seeds": list(range(plan.seed, plan.seed + seeds)),
-            "follows": list(follows), "arms": told}
+            "follows": list(follows), "arms": told, "samples": list(runs.values())}
 
 
 def main() -> None:

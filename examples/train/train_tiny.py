@@ -94,7 +94,7 @@ def main() -> None:
         home = given.home or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="woodshed-train-")))
         seeds = [trained(replace(plan, seed=seed), home / f"seed-{seed}")
                  for seed in range(given.seed, given.seed + given.seeds)]
-    figures = {**stamp(given.seed), "benchmark": "train-tiny", "torch": torch.__version__, "seeds": seeds,
+    figures = {**stamp(given.seed), "benchmark": "train-tiny", "torch": torch.__version__, "samples": seeds,
                "all": pooled(seeds), "longest_s": max(one["seconds"] for one in seeds)}
     if given.save is not None:
         publish(figures, given.save)

@@ -77,7 +77,7 @@ def test_a_killed_loop_goes_on(place: Path, tmp_path: Path) -> None:
     _, said = begun(place, ("--save", tmp_path / "figures.json")).communicate()
     assert "going on after round 1" in said
     assert ", before, " not in said
-    (seed,) = json.loads((tmp_path / "figures.json").read_text())["seeds"]
+    (seed,) = json.loads((tmp_path / "figures.json").read_text())["samples"]
     assert seed["rounds"][0] == then["rounds"][0]
     assert seed["points"]["before"] == then["points"]["before"]
     version = "0"

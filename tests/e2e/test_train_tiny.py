@@ -32,7 +32,7 @@ def test_a_tiny_model_learns(tmp_path: Path) -> None:
         [sys.executable, ROOT / "examples" / "train" / "train_tiny.py", "--short", "--home", tmp_path / "home",
          "--save", tmp_path / "figures.json"], capture_output=True, text=True, timeout=1200, check=False)
     assert done.returncode == 0, done.stderr
-    figures, = json.loads((tmp_path / "figures.json").read_text())["seeds"]
+    figures, = json.loads((tmp_path / "figures.json").read_text())["samples"]
     assert figures["gained"]["passed"]["interval"][0] > 0, done.stderr
     for number, one in enumerate(figures["rounds"]):
         assert one["trainable"] == one["valid"] == one["rollouts"], one
