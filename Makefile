@@ -19,7 +19,7 @@ test-all: test $(VENV)/.ready-local  ## everything, real models and big chaos in
 	$(BIN)/python -m pytest -m slow -q
 
 train-tiny: $(VENV)/.ready  ## a tiny model learns to use tools, from nothing; SHORT=1: enough to see that it does
-	$(BIN)/python examples/train/train_tiny.py $(if $(SHORT),--short,--save benchmarks/results/train-tiny.json) --seed $(or $(SEED),0) --seeds $(or $(SEEDS),1)
+	OMP_WAIT_POLICY=passive $(BIN)/python examples/train/train_tiny.py --threads 2 $(if $(SHORT),--short,--save benchmarks/results/train-tiny.json) --seed $(or $(SEED),0) --seeds $(or $(SEEDS),1)
 
 train-faults: $(VENV)/.ready  ## the tiny model learns while a third of what it does breaks: three seeds, five arms each; SHORT=1: a try
 	$(BIN)/python examples/train/train_faults.py $(if $(SHORT),--short --seeds 1,--save benchmarks/results/train-faults.json --seeds $(or $(SEEDS),3))
