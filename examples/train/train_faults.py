@@ -51,7 +51,8 @@ def learned(plan: Plan, arm: Arm, home: Path) -> dict[str, Any]:
         kept: dict[str, Any] = json.loads(done.read_text())
         return kept
     print(f"{follows or 'no faults'}, {treatment or '-'}, seed {plan.seed}", file=sys.stderr, flush=True)
-    figures = trained(replace(plan, faults=faults), folder / "state", home / f"warm-{plan.seed}")
+    begun = stamp(plan.seed)  # of this learning: it may be pooled by a later commit
+    figures = begun | trained(replace(plan, faults=faults), folder / "state", home / f"warm-{plan.seed}")
     publish(figures, done)
     return figures
 
@@ -91,8 +92,10 @@ def measured(plan: Plan, follows: Sequence[Follows], seeds: int, home: Path) -> 
             done.append(learned(replace(plan, seed=seed), arm, home))
     for (kind, treatment), done in runs.items():
         told.append({"follows": kind, "treatment": treatment, "name": NAMES[treatment], "points": pooled(done)})
-    return {**stamp(plan.seed), "benchmark": "train-faults", "torch": torch.__version__, "share": Faults().share,
-            "success": Faults().success, "seeds": list(range(plan.seed, plan.seed + seeds)),
+    learnings = [one for done in runs.values() for one in done]
+    return {**stamp(plan.seed), "commit": " ".join(sorted({str(one["commit"]) for one in learnings})),
+            "at": max(one["at"] for one in learnings), "benchmark": "train-faults", "torch": torch.__version__,
+            "share": Faults().share, "success": Faults().success, "seeds": list(range(plan.seed, plan.seed + seeds)),
             "follows": list(follows), "arms": told, "samples": list(runs.values())}
 
 
