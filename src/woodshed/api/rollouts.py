@@ -76,6 +76,13 @@ def routes(home: Home, offer: Offer, ending: asyncio.Event) -> APIRouter:
         return StreamingResponse(_stream(request, events, ending), media_type="text/event-stream",
                                  headers={"Cache-Control": "no-store"})
 
+    _policies(router, home, offer)
+    return router
+
+
+def _policies(router: APIRouter, home: Home, offer: Offer) -> None:
+    """Which weights are current, told and asked."""
+
     @router.put("/policies/{endpoint:path}", openapi_extra=takes(Announced),
                 responses=gives(PolicyTold, also=(404, 409)))
     async def announce(endpoint: str, announced: AnnouncedBody) -> Response:
@@ -86,8 +93,6 @@ def routes(home: Home, offer: Offer, ending: asyncio.Event) -> APIRouter:
     async def policy(endpoint: str) -> Response:
         """The current version of an endpoint's policy."""
         return plain(await asyncio.to_thread(service.policy, home, offer, endpoint))
-
-    return router
 
 
 async def _stream(
