@@ -16,6 +16,7 @@ from scripted import served
 from woodshed.errors import EnvironmentFault
 from woodshed.harness.replay import Replay
 from woodshed.model import AgentLimits, CheckpointRule, EventKind, SandboxPolicy, StopReason
+from woodshed.model.feedback import Cue, Remark
 from woodshed.model.network import HostRule, NetworkPolicy
 
 OPEN = SandboxPolicy(network=NetworkPolicy(rules=(HostRule(host="example.com"),)))
@@ -207,3 +208,33 @@ async def test_a_harness_that_does_otherwise_is_told_apart(tmp_path: Path) -> No
         assert await world.execute(url, None) is StopReason.FINISHED
     assert [data["state"] for data in world.of(EventKind.RESUME, 2)].count("differs") == 1
     assert json.dumps(world.requests[-1]).count("Do something else.") == 1
+
+
+SPOKEN: dict[str, dict[str, Any]] = {
+    "somebody sends it": {"sent": [(2, False, "Yes, go on.")]},
+    "the task scripts it": {"task_changes": {"feedback": (Remark(says="Yes, go on.", when=Cue(turn=2)),)}},
+}
+
+
+@pytest.mark.parametrize("whence", sorted(SPOKEN))
+async def test_what_a_person_spoke_of_is_kept_before_the_agent_acts_upon_it(tmp_path: Path, whence: str) -> None:
+    """A word of a person keeps the state it was said of, before the next call; a crash after it goes on from there."""
+    turns = [write("a", "one"), write("a", "two"), write("a", "three"), write("b", "four")]
+    quiet = await calm(tmp_path, turns)
+    assert not quiet.of(EventKind.CHECKPOINT)
+    world = World(tmp_path, turns, CheckpointRule(turns=100), **SPOKEN[whence])
+    assert await world.run([]) is StopReason.FINISHED
+    kinds = [event.kind for event in world.events]
+    [place] = [number for number, kind in enumerate(kinds) if kind is EventKind.CHECKPOINT]
+    assert kinds[:place].count(EventKind.FEEDBACK) == 1
+    assert kinds[:place].count(EventKind.MODEL_CALL) == kinds[:place].count(EventKind.TOOL_RESULT) == 2
+    [checkpoint] = world.of(EventKind.CHECKPOINT)
+    assert (checkpoint["why"], checkpoint["turn"]) == ("person", 2)
+    cut = World(tmp_path / "cut", turns, CheckpointRule(turns=100), **SPOKEN[whence])
+    cut.folder.mkdir()
+    assert await cut.run([cut_at(world, EventKind.TOOL_RESULT, 4)]) is StopReason.FINISHED
+    [live] = [data for data in cut.of(EventKind.RESUME, 2) if data["state"] == "live"]
+    assert "its files after turn 2" in live["text"]
+    assert live["redone"] == 1
+    assert [data["said"] for data in cut.of(EventKind.FEEDBACK)] == ["Yes, go on."]
+    assert (cut.boxes[-1].root / "workspace" / "b").read_text() == "four"

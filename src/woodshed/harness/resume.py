@@ -192,6 +192,7 @@ class Continuity:
         self._heard, self._hear = past.heard if past else {}, acting.hear
         self._live = past is None
         self._turn = -1
+        self._spoken = False
         self._last_turn, self._last_at = 0, time.monotonic()
         self._named: set[str] = set()
         self._redone: list[str] = []
@@ -223,6 +224,7 @@ class Continuity:
         if said is not None and self._said[said] > 0:
             self._said[said] -= 1
         elif not self._replaying:
+            self._spoken = self._spoken or kind is EventKind.FEEDBACK
             self._emit(kind, data)
         elif kind is EventKind.MESSAGE:
             self._tell_apart("a message that was not in the conversation then")
@@ -242,6 +244,8 @@ class Continuity:
         if not self._answers:
             self._forget()
         self._answers = max(0, self._answers - 1)
+        if self._spoken and self._live:
+            await self._spoken_of()
         return await self._model.call(request)
 
     async def tool(self, intent: Mapping[str, Any], work: Work, reach: Reach) -> ToolResult:
@@ -409,6 +413,12 @@ class Continuity:
         if rule.turns is not None and self._turn - self._last_turn >= rule.turns:
             return True
         return rule.minutes is not None and time.monotonic() - self._last_at >= 60 * rule.minutes
+
+    async def _spoken_of(self) -> None:
+        """What a person agreed to, or changed their mind upon, is kept before the agent acts upon their word."""
+        self._spoken = False
+        if self._turn > self._last_turn:
+            await self._checkpoint("person")
 
     async def _checkpoint(self, why: str) -> None:
         """Keep the sandbox's files, where they can be kept."""
