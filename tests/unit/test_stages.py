@@ -12,6 +12,7 @@ import pytest_asyncio
 
 from cheatbench import make_task
 from woodshed.attempt import Parts, run_attempt
+from woodshed.attempt.stages import Ledger, Overrun, Stages, cut
 from woodshed.errors import Cause, WoodshedError
 from woodshed.interfaces import Acting, Sandbox, SandboxEngine, Verifier
 from woodshed.model import (
@@ -31,7 +32,6 @@ from woodshed.model.deadlines import least_verify_s
 from woodshed.model.used import total
 from woodshed.sandbox.conformance import MemoryBlobs
 from woodshed.sandbox.native.engine import NativeEngine
-from woodshed.stages import Ledger, Overrun, Stages, cut
 from woodshed.verify.verifier import FreshVerifier
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from woodshed.attempt.stages import Ledger
 from woodshed.interfaces import BlobSink, Emit, SandboxEngine, Verifier
 from woodshed.measure.resume import joined
 from woodshed.measure.sections import newest
@@ -18,7 +19,6 @@ from woodshed.model.event import now
 from woodshed.model.grade import Observed, Patch
 from woodshed.model.rules import RuleSet
 from woodshed.services import rulesets
-from woodshed.stages import Ledger
 from woodshed.store.text import dump_data
 from woodshed.verify.checks import checked
 from woodshed.verify.control import reference_changes

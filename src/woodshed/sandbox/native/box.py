@@ -72,7 +72,7 @@ class NativeSandbox:
         return not self.link.dead
 
     def used(self) -> Used:
-        """What it has used so far; all of it once it is closed. See :class:`woodshed.stages.Accounted`."""
+        """What it has used so far; all of it once it is closed. See :class:`woodshed.attempt.stages.Accounted`."""
         return self.link.account.used()
 
     async def opened(self) -> None:
