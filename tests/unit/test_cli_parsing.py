@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import typer
 
-from woodshed.cli.app import app
+from woodshed.cli.app import _COMMANDS, _GROUPS, app
 from woodshed.errors import UsageError
 
 ROOT: Any = typer.main.get_group(app)
@@ -52,3 +52,12 @@ def test_a_group_is_summed_up_with_all_its_commands() -> None:
     for group in groups.values():
         told = str(group.help).rpartition(": ")[2].rstrip(".").split(", ")
         assert sorted(told) == sorted(group.commands)
+
+
+def test_every_command_stands_in_one_panel_of_the_help() -> None:
+    """None is left out, and none stands twice; a run's many options stand in panels, too."""
+    assert sorted(ROOT.commands) == sorted({*_COMMANDS, *_GROUPS})
+    assert all(ROOT.commands[name].rich_help_panel for name in ROOT.commands)
+    panels = [option.rich_help_panel for option in ROOT.commands["run"].params if hasattr(option, "opts")]
+    assert len(set(panels)) > 5
+    assert panels.count(None) < len(panels) / 2

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, MutableMapping
 from importlib import import_module
+from itertools import chain
 from typing import Annotated, Any
 
 import typer
@@ -19,23 +20,30 @@ from woodshed.cli.output import emit_json, err, fail
 from woodshed.cli.parsing import Command
 from woodshed.errors import UsageError, WoodshedError
 
-_COMMANDS = {"run": "run", "show": "show", "trace": "show", "regrade": "regrade", "export": "export",
-             "measures": "measures", "rate": "measures", "report": "measures", "compare": "compare",
-             "replay": "replay", "fork": "fork",
-             "doctor": "doctor", "worker": "worker", "serve": "serve", "groups": "groups", "plan": "plan",
-             "scale": "scale"}
+_COMMANDS = {"run": "run", "show": "show", "trace": "show", "report": "measures", "measures": "measures",
+             "rate": "measures", "compare": "compare", "regrade": "regrade", "replay": "replay", "fork": "fork",
+             "groups": "groups", "export": "export", "serve": "serve",
+             "worker": "worker", "plan": "plan", "scale": "scale", "doctor": "doctor"}
 """Each command and the module here whose function of that name it is."""
 _GROUPS = {
     "tasks": "Tasks, written, found and calibrated",
-    "runs": "Runs at work, seen and steered",
-    "limits": "How much of a project or an endpoint is at work",
-    "schedules": "Runs that begin by themselves, at times or upon files",
-    "sandbox": "A sandbox by hand",
-    "image": "Images of containers",
     "model": "Local open-weight models",
+    "image": "Images of containers",
+    "sandbox": "A sandbox by hand",
+    "runs": "Runs at work, seen and steered",
+    "schedules": "Runs that begin by themselves, at times or upon files",
+    "limits": "How much of a project or an endpoint is at work",
     "bench": "The published measurements, reproducible",
 }
 """Each group, the ``app`` of the module of that name here, and what it is for; the help adds the names in it."""
+_PANELS = {
+    "Attempts": ("run", "show", "trace", "report", "measures", "rate", "compare", "regrade", "replay", "fork"),
+    "Training": ("groups", "export", "serve"),
+    "What attempts need": ("tasks", "model", "image", "sandbox"),
+    "Many runs, many machines": ("runs", "worker", "schedules", "limits", "plan", "scale"),
+    "This machine": ("doctor", "bench"),
+}
+"""Where each stands in the help."""
 
 
 class _Commands(MutableMapping[str, Any]):
@@ -52,7 +60,7 @@ class _Commands(MutableMapping[str, Any]):
         return self._loaded[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter((*_COMMANDS, *_GROUPS))
+        return chain.from_iterable(_PANELS.values())
 
     def __len__(self) -> int:
         return len(_COMMANDS) + len(_GROUPS)
@@ -67,11 +75,13 @@ class _Commands(MutableMapping[str, Any]):
 def _load(name: str) -> Any:
     """The command as Typer makes it of its function or its group."""
     holder = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    panel = next(panel for panel, names in _PANELS.items() if name in names)
     module = import_module(f"woodshed.cli.{_COMMANDS.get(name, name)}")
     if name in _GROUPS:
-        holder.add_typer(module.app, name=name, help=f"{_GROUPS[name]}: {', '.join(_within(module.app))}.")
+        holder.add_typer(module.app, name=name, help=f"{_GROUPS[name]}: {', '.join(_within(module.app))}.",
+                         rich_help_panel=panel)
     else:
-        holder.command(name, cls=Command)(getattr(module, name))
+        holder.command(name, cls=Command, rich_help_panel=panel)(getattr(module, name))
     holder.callback()(lambda: None)  # with one, a single command stays a member of a group
     return typer.main.get_group(holder).commands[name]
 

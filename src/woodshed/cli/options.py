@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
@@ -20,48 +20,54 @@ from woodshed.model import Agent, AgentLimits, Durability, ModelSpec, Sampling, 
 from woodshed.services import agents as agent_service
 from woodshed.services import boxes, declared, lasting, rulesets
 
+_MODEL = partial(typer.Option, rich_help_panel="The model, and how it is spoken to")
+_CAPTURE = partial(typer.Option, rich_help_panel="Records for training")
+_WITHIN = partial(typer.Option, rich_help_panel="Limits and deadlines")
+_VERDICT = partial(typer.Option, rich_help_panel="Verdicts")
+_LASTS = partial(typer.Option, rich_help_panel="When something breaks")
+
 Agents = Annotated[list[str] | None, typer.Option(
     "--agent", "-a", help="oracle, nop, patch:FILE, replay:FILE, cheat:NAME, loop, external:NAME; repeatable.")]
-Model = Annotated[str | None, typer.Option(help="local, local:NAME, FILE.gguf, or NAME@URL.")]
+Model = Annotated[str | None, _MODEL(help="local, local:NAME, FILE.gguf, or NAME@URL.")]
 Attempts = Annotated[int, typer.Option("-n", "--attempts", min=1, help="Attempts of each task by each agent.")]
 Seed = Annotated[int, typer.Option(help="Fixes the seed of every attempt.")]
 Engine = Annotated[str | None, typer.Option(help="Sandbox engine (default: WOODSHED_ENGINE or native).")]
-Turns = Annotated[int, typer.Option(min=1, help="Turns of a model before its attempt is cut off.")]
-ToolCalls = Annotated[int, typer.Option(min=1, help="Tool calls before an attempt is cut off.")]
-Tokens = Annotated[int | None, typer.Option(min=1, help="Prompt and completion tokens of an attempt together.")]
-Wall = Annotated[float | None, typer.Option(min=0.1, metavar="SECONDS", help="Wall time of acting (default: task's).")]
-Temperature = Annotated[float | None, typer.Option(min=0.0, help="Sampling temperature (default: the server's).")]
-MaxTokens = Annotated[int, typer.Option(min=1, help="Tokens of one answer.")]
-KeyVariable = Annotated[str | None, typer.Option("--model-key", metavar="VARIABLE", help="Variable holding the key.")]
-Capture = Annotated[str, typer.Option(
+Turns = Annotated[int, _WITHIN(min=1, help="Turns of a model before its attempt is cut off.")]
+ToolCalls = Annotated[int, _WITHIN(min=1, help="Tool calls before an attempt is cut off.")]
+Tokens = Annotated[int | None, _WITHIN(min=1, help="Prompt and completion tokens of an attempt together.")]
+Wall = Annotated[float | None, _WITHIN(min=0.1, metavar="SECONDS", help="Wall time of acting (default: task's).")]
+Temperature = Annotated[float | None, _MODEL(min=0.0, help="Sampling temperature (default: the server's).")]
+MaxTokens = Annotated[int, _MODEL(min=1, help="Tokens of one answer.")]
+KeyVariable = Annotated[str | None, _MODEL("--model-key", metavar="VARIABLE", help="Variable holding the key.")]
+Capture = Annotated[str, _CAPTURE(
     help="Ask for token ids and logprobs: off, auto, or a server (vllm, sglang, llama.cpp, transformers, plain).")]
-RequireCapture = Annotated[str | None, typer.Option(
+RequireCapture = Annotated[str | None, _CAPTURE(
     metavar="LEVEL", help="Refuse to run where the endpoint tells less: tokens+logprobs, tokens or text.")]
-PolicyVersion = Annotated[str | None, typer.Option(
+PolicyVersion = Annotated[str | None, _CAPTURE(
     metavar="VERSION", help="Of the model's weights, where the server does not tell it; stands in each record.")]
-Vocabulary = Annotated[int | None, typer.Option(
+Vocabulary = Annotated[int | None, _MODEL(
     min=1, metavar="N", help="How many ids the model has, where its server does not tell: others make a call flawed.")]
-Reasoning = Annotated[str, typer.Option(
+Reasoning = Annotated[str, _MODEL(
     metavar="RULE", help="Whether what a model thought goes back to it with the conversation: send or drop.")]
-Person = Annotated[str | None, typer.Option(
+Person = Annotated[str | None, _MODEL(
     metavar="MODEL", help="Plays the persons of tasks that have one: local, or NAME@URL; its key as --model-key.")]
-Verifier = Annotated[str, typer.Option(help="fresh, or poisoned: a second run whose secretly broken tests must fail.")]
+Verifier = Annotated[str, _VERDICT(help="fresh, or poisoned: a second run whose secretly broken tests must fail.")]
 Policy = Annotated[Path | None, typer.Option(metavar="FILE", help="TOML file of the agents' policy; docs/policy.md.")]
-Rules = Annotated[Path | None, typer.Option(metavar="FILE", help="TOML file of reward rules; docs/rewards.md.")]
-Retry = Annotated[Path | None, typer.Option(metavar="FILE", help="TOML file of retry rules; docs/retries.md.")]
-Deadline = Annotated[list[str] | None, typer.Option(
+Rules = Annotated[Path | None, _VERDICT(metavar="FILE", help="TOML file of reward rules; docs/rewards.md.")]
+Retry = Annotated[Path | None, _LASTS(metavar="FILE", help="TOML file of retry rules; docs/retries.md.")]
+Deadline = Annotated[list[str] | None, _WITHIN(
     metavar="STAGE=TIME", help="The most a stage may take: prepare, act, capture, verify, close; repeatable.")]
-RunDeadline = Annotated[str | None, typer.Option(
+RunDeadline = Annotated[str | None, _WITHIN(
     metavar="TIME", help="Then nothing more begins and what runs is cut off; it can be resumed.")]
-Strict = Annotated[bool, typer.Option("--strict", help="Refuse tasks without a current calibration, or in quarantine.")]
-Quarantined = Annotated[bool, typer.Option("--quarantined", help="Run tasks in quarantine, too.")]
-Dialect = Annotated[str, typer.Option(help="How calls are written: auto, tools, strict, text, or a family of models.")]
-Tools = Annotated[str, typer.Option(
+Strict = Annotated[bool, _VERDICT("--strict", help="Refuse tasks without a current calibration, or in quarantine.")]
+Quarantined = Annotated[bool, _VERDICT("--quarantined", help="Run tasks in quarantine, too.")]
+Dialect = Annotated[str, _MODEL(help="How calls are written: auto, tools, strict, text, or a family of models.")]
+Tools = Annotated[str, _MODEL(
     metavar="NAMES", help="Tools of loop, by commas: default, session, jobs, plan, delegate, or single ones.")]
-Lasts = Annotated[Durability, typer.Option(
+Lasts = Annotated[Durability, _LASTS(
     "--durability", help="fine: an attempt that is cut off goes on at its turn; docs/durability.md.")]
 Prices = Annotated[Path | None, typer.Option("--price-book", metavar="FILE", help="TOML file of prices, for costs.")]
-Checkpoint = Annotated[str | None, typer.Option(
+Checkpoint = Annotated[str | None, _LASTS(
     metavar="RULE", help="With --durability fine: how often files are kept (turns=10,minutes=5).")]
 
 

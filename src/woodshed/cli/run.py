@@ -21,21 +21,23 @@ from woodshed.sandbox.native.places import sweep
 from woodshed.services import curriculum, durations, projects, report, runs, shared
 from woodshed.services.home import Home, opened
 
+_WORKERS = partial(typer.Option, rich_help_panel="Left to workers")
+
 Tasks = Annotated[list[str] | None, typer.Argument(help="Task folders, or folders of them.", show_default=False)]
 Concurrency = Annotated[int | None, typer.Option("--concurrency", "-c", min=1, help="Attempts at a time (default: 2).")]
 Resume = Annotated[str | None, typer.Option(metavar="RUN", help="Finish an interrupted run; 'last' is the newest.")]
 New = Annotated[bool, typer.Option("--new", help="Start anew even if the same run was interrupted.")]
-Detach = Annotated[bool, typer.Option("--detach", help="Leave it to workers ('woodshed worker'); starts nothing here.")]
-Priority = Annotated[int | None, typer.Option(help="With --detach: a higher one goes first (default: 0).")]
-Pool = Annotated[str, typer.Option(metavar="NAME", help="With --detach: for workers of this pool alone.")]
-Key = Annotated[str | None, typer.Option(help="With --detach: given again, it names the run made with it before.")]
+Detach = Annotated[bool, _WORKERS("--detach", help="Leave it to workers ('woodshed worker'); starts nothing here.")]
+Priority = Annotated[int | None, _WORKERS(help="With --detach: a higher one goes first (default: 0).")]
+Pool = Annotated[str, _WORKERS(metavar="NAME", help="With --detach: for workers of this pool alone.")]
+Key = Annotated[str | None, _WORKERS(help="With --detach: given again, it names the run made with it before.")]
 Project = Annotated[str | None, typer.Option(
     metavar="NAME", help="Whose run it is: projects share workers evenly (default: WOODSHED_PROJECT or default).")]
 Sampled = Annotated[int | None, typer.Option(
     "--sample", min=1, metavar="N", help="Only N of the tasks, drawn by --seed; what was drawn is recorded.")]
 Informative = Annotated[bool, typer.Option(
     "--by-informative", help="With --sample: by how much a group of each task is expected to teach; docs/training.md.")]
-NotBefore = Annotated[datetime | None, typer.Option(
+NotBefore = Annotated[datetime | None, _WORKERS(
     metavar="ISO", formats=["%Y-%m-%dT%H:%M:%S%z", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M%z", "%Y-%m-%dT%H:%M"],
     help="With --detach: begin at this time at the earliest; local unless it says otherwise.")]
 
