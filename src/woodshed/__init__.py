@@ -33,8 +33,7 @@ from woodshed.model import (
     Task,
     Valid,
 )
-
-__version__ = "0.1.0.dev0"
+from woodshed.version import __version__ as __version__  # for whoever asks, no name of the API
 
 __all__ = [
     "Agent",

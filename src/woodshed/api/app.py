@@ -6,13 +6,13 @@ import asyncio
 
 from fastapi import FastAPI, Response
 
-from woodshed import __version__
 from woodshed.api import acted, bodies, deliveries, openenv, problems, rollouts
 from woodshed.api.guard import BODY_S, Guard
 from woodshed.services.acted import ActedAttempts
 from woodshed.services.home import Home
 from woodshed.services.metrics import MEDIA, Metrics, Requests
 from woodshed.services.offer import Offer
+from woodshed.version import __version__
 
 _ABOUT = "Rollouts for trainers: whole groups of attempts, judged in sandboxes; docs/rollouts.md tells how."
 

@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 from fastapi import APIRouter, WebSocket, WebSocketDisconnect
 from pydantic import Field, ValidationError
 
-from woodshed import __version__
 from woodshed.api.wording import wording
 from woodshed.errors import Conflict, UsageError, WoodshedError
 from woodshed.model import Record
@@ -22,6 +21,7 @@ from woodshed.model.acted import Act, Begin, Begun, Ended, Seen, StepTold, ToolT
 from woodshed.model.agent import AgentLimits
 from woodshed.model.delivery import Name
 from woodshed.services.acted import ActedAttempt, ActedAttempts, Full
+from woodshed.version import __version__
 
 R = TypeVar("R", bound=Record)
 PREFIX = "/openenv"

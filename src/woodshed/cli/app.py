@@ -15,10 +15,10 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from woodshed import __version__
 from woodshed.cli.output import emit_json, err, fail
 from woodshed.cli.parsing import Command
 from woodshed.errors import UsageError, WoodshedError
+from woodshed.version import __version__
 
 _COMMANDS = {"run": "run", "show": "show", "trace": "show", "report": "measures", "measures": "measures",
              "rate": "measures", "compare": "compare", "regrade": "regrade", "replay": "replay", "fork": "fork",

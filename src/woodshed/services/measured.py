@@ -9,8 +9,8 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from woodshed import __version__
 from woodshed.model.event import now
+from woodshed.version import __version__
 
 
 def stamp(seed: int) -> dict[str, Any]:

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from woodshed import __version__
 from woodshed.interfaces import ToolSpec
 from woodshed.model import Observation, Step, ToolCall, Trajectory, Verdict
+from woodshed.version import __version__
 
 SCHEMA_VERSION = "ATIF-v1.8"
 

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from woodshed import __version__
 from woodshed.model import Attempt, Run, Valid
 from woodshed.model.counted import counted
+from woodshed.version import __version__
 
 VERSION = 1
 _SHOWN = 100

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import woodshed.verify
-from woodshed import __version__
 from woodshed.errors import UsageError
 from woodshed.model import Attempt, Calibration, Label, Run, Task
 from woodshed.model.calibration import Measured
@@ -34,6 +33,7 @@ from woodshed.tasks.folder import HistoryLeft, digest
 from woodshed.tasks.load import find_tasks, load_task, task_folders
 from woodshed.verify import JUDGING
 from woodshed.verify.strength import Kind
+from woodshed.version import __version__
 
 _KEPT_SURVIVORS, _KEPT_CHARS = 20, 4_000
 _PUBLISHED = 3

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from woodshed import __version__
 from woodshed.model.counted import counted
 from woodshed.services.comparing import chart
+from woodshed.version import __version__
 
 DIMENSIONS = {
     "command_reliability": "Command reliability", "user_satisfaction": "User satisfaction",
