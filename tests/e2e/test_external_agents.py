@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from blackbox import answering, calling, recorded
-from kit import EXAMPLES, agent_row, leftovers, run_json
+from kit import EXAMPLES, agent_row, leftovers, run_json, woodshed
 from woodshed.model import EventKind
 
 pytestmark = pytest.mark.slow  # installing one takes minutes: hundreds of megabytes are unpacked and compiled
@@ -33,10 +33,15 @@ def test_a_published_agent_completes_an_example(agent: str, new_home: Callable[[
     with answering(*AGENTS[agent]) as (model, heard):
         summary = run_json(EXAMPLES / "first-steps/write-file", "--agent", name, "--model", model, home=home,
                            timeout=1800)
+        assert len(heard) == 2
+        branched = woodshed("fork", f"{summary['run']}.1", "--step", "1", "--json", home=home, timeout=1800)
+        assert branched.returncode == 0, branched.stderr
+        assert len(heard) == 3  # what was answered then is not asked for again
+    branch = agent_row(json.loads(branched.stdout), name)
+    assert (branch["valid"], branch["passed"], branch["mean_turns"]) == (1, 1, 1.0)
     row = agent_row(summary, name)
     assert (row["valid"], row["passed"]) == (1, 1)
     events = recorded(summary["run"], home)
-    assert len(heard) == 2
     assert [sum(event.kind is kind for event in events) for kind in (EventKind.MODEL_CALL, EventKind.MODEL_RESULT)] == [
         2, 2]
     calls = [event.data for event in events if event.kind is EventKind.TOOL_CALL]

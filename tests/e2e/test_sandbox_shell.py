@@ -15,13 +15,15 @@ import time
 from pathlib import Path
 
 
-def _until(fd: int, text: bytes) -> bytes:
-    """What the terminal shows up to ``text``."""
+def _until(fd: int, text: bytes, *, typing: bytes = b"") -> bytes:
+    """What the terminal shows up to ``text``; while it shows nothing new, ``typing`` is typed again and again."""
     seen, deadline = b"", time.monotonic() + 120
     while text not in seen:
         assert time.monotonic() < deadline, seen
         if select.select([fd], [], [], 0.5)[0]:
             seen += os.read(fd, 65536)
+        elif typing:
+            os.write(fd, typing)
     return seen
 
 
@@ -43,12 +45,12 @@ def test_the_shells_window_follows_ours(shed_home: Path) -> None:
         _until(controller, b"begun-33x101")
         _size(controller, 44, 120)
         shell.send_signal(signal.SIGWINCH)
-        os.write(controller, b"\n")
-        _until(controller, b"resized-44x120")
+        _until(controller, b"resized-44x120", typing=b"\n")  # a shell that waits for a line traps once it has one
         os.write(controller, b"exit 6\n")
         assert shell.wait(timeout=120) == 6
         assert termios.tcgetattr(terminal) == before
     finally:
         shell.kill()
+        shell.wait()
         os.close(controller)
         os.close(terminal)

@@ -125,7 +125,7 @@ def test_a_record_is_cut_after_any_step(shape: list[int], data: st.DataObject) -
         told = [one for one in from_events(cut, task="t", agent="a").steps if one.source == "agent"]
         assert [len(one.tool_calls) for one in told] == shape[:step]
         assert not any(seen.interrupted for one in told for seen in one.observations)
-        copied = log(*inherited(cut))
+        copied = log(*inherited(cut, "a"))
         same = from_events(copied, task="t", agent="a").steps
         assert all(one.inherited for one in same)
         assert [one.model_copy(update={"inherited": False}) for one in same] == list(

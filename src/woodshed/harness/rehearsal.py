@@ -25,7 +25,7 @@ from woodshed.interfaces import (
     ToolResult,
 )
 from woodshed.model import Answer, EnvironmentSpec, EventKind, Past, PastCall, StopReason, Usage
-from woodshed.model.past import canonical
+from woodshed.model.past import WENT_ON, canonical
 
 Recall = Callable[[Answer], ModelResponse | Exception]
 """What a recorded answer was: ``gateway.recall``."""
@@ -101,8 +101,10 @@ class Rehearsal:
         return await carried_out(_within(self._emit, intent), intent, work)
 
 
-class _Furnishing(Rehearsal):
-    """Of a harness whose program must stand in the sandbox."""
+class Furnishing:
+    """Of whoever acts by a harness whose program must stand in the sandbox: that one says how."""
+
+    _harness: Harness
 
     def furnish(self, spec: EnvironmentSpec) -> EnvironmentSpec:
         """See :class:`woodshed.interfaces.Furnished`."""
@@ -110,9 +112,13 @@ class _Furnishing(Rehearsal):
         return self._harness.furnish(spec)
 
 
+class _FurnishedRehearsal(Furnishing, Rehearsal):
+    """With a program of its own."""
+
+
 def rehearsal(harness: Harness, past: Past) -> Rehearsal:
     """The whole of ``past`` once more, by the harness that it is of."""
-    return (_Furnishing if isinstance(harness, Furnished) else Rehearsal)(harness, past)
+    return (_FurnishedRehearsal if isinstance(harness, Furnished) else Rehearsal)(harness, past)
 
 
 class Rehearsals:
@@ -138,18 +144,13 @@ class Rehearsals:
             self.over = self.over or (recital.over and past.asked <= len(past.answers))
 
 
-class _FurnishingSteps(Rehearsals):
-    """Of a harness whose program must stand in the sandbox."""
-
-    def furnish(self, spec: EnvironmentSpec) -> EnvironmentSpec:
-        """See :class:`woodshed.interfaces.Furnished`."""
-        assert isinstance(self._harness, Furnished)
-        return self._harness.furnish(spec)
+class _FurnishedRehearsals(Furnishing, Rehearsals):
+    """With a program of its own."""
 
 
 def rehearsals(harness: Harness, records: Sequence[Past], recall: Recall) -> Rehearsals:
     """The whole of an attempt at a task of several steps once more, by the harness that it is of."""
-    return (_FurnishingSteps if isinstance(harness, Furnished) else Rehearsals)(harness, records, recall)
+    return (_FurnishedRehearsals if isinstance(harness, Furnished) else Rehearsals)(harness, records, recall)
 
 
 class AtStep:
@@ -162,6 +163,15 @@ class AtStep:
     async def act(self, acting: Acting) -> StopReason:
         """As the one whose step it is."""
         return await (self._other if acting.task.step == self._step else self._harness).act(acting)
+
+
+class _FurnishedAtStep(Furnishing, AtStep):
+    """With a program of its own."""
+
+
+def at_step(harness: Harness, other: Harness, step: int) -> AtStep:
+    """``harness``, but for one step of a task, in which ``other`` acts."""
+    return (_FurnishedAtStep if isinstance(harness, Furnished) else AtStep)(harness, other, step)
 
 
 class Continuation:
@@ -193,7 +203,7 @@ class Continuation:
         try:
             return await self._harness.act(inner)
         finally:
-            acting.usage = _less(inner.usage, self._before or inner.usage)
+            acting.usage = less(inner.usage, self._before or inner.usage)
 
     def emit(self, kind: EventKind, data: Mapping[str, Any]) -> None:
         """Append an event, where it does not stand in the log from the beginning."""
@@ -228,11 +238,12 @@ class Continuation:
         told = [text for turn, text in self._past.told if turn == self._turn]
         if self._answers or not (self._new or self._say):
             return told
-        told, self._new = [*told, *self._new], []
         if self._say is not None:
             self._emit(EventKind.FEEDBACK, {"said": self._say, "step": self._turn})
-            told, self._say = [*told, self._say], None
-        return told
+        new, self._new, self._say = [*self._new, *([self._say] if self._say is not None else [])], [], None
+        for text in new:
+            self._emit(EventKind.STATE, {"state": WENT_ON, "turn": self._turn, "text": text})
+        return [*told, *new]
 
     def _remarks(self, turn: int) -> Sequence[int] | None:
         return self._past.remarks.get(turn, () if self._answers else None)
@@ -270,6 +281,7 @@ def _seen(known: PastCall) -> ToolResult:
                       seen.characters)
 
 
-def _less(used: Usage, before: Usage) -> Usage:
+def less(used: Usage, before: Usage) -> Usage:
+    """What was used since ``before``."""
     earlier = before.model_dump()
     return Usage(**{name: max(0, count - earlier[name]) for name, count in used.model_dump().items()})

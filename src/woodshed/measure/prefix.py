@@ -6,10 +6,11 @@ was asked, one call. What a helper did belongs to the step that delegated it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from woodshed.measure.sections import sections
 from woodshed.model import Event, EventKind
+from woodshed.model.past import WENT_ON
 
 _RESULTS = frozenset({EventKind.MODEL_RESULT, EventKind.TOOL_RESULT})
 _COPIED = _RESULTS | {EventKind.MESSAGE, EventKind.MODEL_CALL, EventKind.TOOL_CALL, EventKind.COMPACTION,
@@ -56,11 +57,29 @@ def _first(events: Sequence[Event], step: int, kind: EventKind) -> list[Event]:
     return list(events[:end]) if step else []
 
 
-def inherited(events: Sequence[Event]) -> list[tuple[EventKind, dict[str, object]]]:
-    """What a branch's own log begins with: kind and data, marked as another attempt's."""
+def inherited(events: Sequence[Event], attempt: str) -> list[tuple[EventKind, dict[str, object]]]:
+    """What a branch's own log begins with: kind and data, marked as another attempt's: ``attempt``'s, or of whoever it
+
+    had it from. What the agent was told of a sandbox that was not as it had been is told as one kind of event.
+    """
     judged = _judged(events)
-    return [(event.kind, event.data if event.kind in _JUDGING else {**event.data, "inherited": True})
-            for event in events if event.kind in _COPIED or id(event) in judged]
+    return [fact for event in events for fact in _passed_on(event, attempt, judged)]
+
+
+def _passed_on(event: Event, attempt: str, judged: set[int]) -> list[tuple[EventKind, dict[str, object]]]:
+    data = event.data
+    if event.kind in _JUDGING and id(event) in judged:
+        return [(event.kind, data)]
+    if event.kind is EventKind.RESUME and data.get("state") == "live" and data.get("text"):
+        return [(EventKind.STATE, _marked({"state": WENT_ON, "turn": data["turn"], "text": data["text"]}, attempt))]
+    told = event.kind is EventKind.STATE and data.get("state") == WENT_ON
+    return [(event.kind, _marked(data, attempt))] if event.kind in _COPIED or told or id(event) in judged else []
+
+
+def _marked(data: Mapping[str, object], attempt: str) -> dict[str, object]:
+    """``inherited`` stands last: it is counted by that (``store/captures.py``)."""
+    own = {name: value for name, value in data.items() if name not in ("of", "inherited")}
+    return {**own, "of": data.get("of", attempt), "inherited": True}
 
 
 def _judged(events: Sequence[Event]) -> set[int]:

@@ -81,6 +81,27 @@ def compared(then: Sequence[Event], now: Sequence[Event], *, held: Collection[st
     return Compared(same=same, settled=alike, diverged=tuple(diverged))
 
 
+def unsaid(then: Sequence[Event], now: Sequence[Event]) -> tuple[tuple[Divergence, ...], list[Event]]:
+    """Words to the model that were not said again, but for what is volatile; and those of ``now`` that are new."""
+    left = [event for event in now if event.kind is EventKind.MESSAGE]
+    missing = list[Divergence]()
+    for event in then:
+        if event.kind is not EventKind.MESSAGE:
+            continue
+        said = _words(event)
+        again = next((one for one in left if _words(one) == said), None)
+        if again is None:
+            missing.append(Divergence(call="message", name=said[0], what="it was not said again",
+                                      then=str(event.data.get("content", ""))[:_SHOWN]))
+        else:
+            left.remove(again)
+    return tuple(missing), left
+
+
+def _words(event: Event) -> tuple[str, str]:
+    return str(event.data.get("role", "user")), settled(str(event.data.get("content", "")))
+
+
 def _diverged(key: Key, old: Done, new: Done | None, what: str) -> Divergence:
     seen = (new.seen or {}) if new is not None else {}
     return Divergence(call=key[0], name=old.name, what=what, then=str((old.seen or {}).get("content", ""))[:_SHOWN],

@@ -25,7 +25,7 @@ from woodshed.model import (
     ToolCall,
     Usage,
 )
-from woodshed.model.past import canonical
+from woodshed.model.past import WENT_ON, canonical
 
 _ACTED = frozenset({EventKind.MESSAGE, EventKind.MODEL_CALL, EventKind.TOOL_CALL, EventKind.RESUME})
 _JUDGED = frozenset({EventKind.CHANGES, EventKind.VERIFIER, EventKind.GRADE, EventKind.VERDICT, EventKind.ERROR})
@@ -150,6 +150,8 @@ class _Reader:
                                                    over=bool(data.get("over"))))
             case EventKind.RESUME if data.get("state") == "live" and data.get("text"):
                 self.told.append((int(data["turn"]), str(data["text"])))
+            case EventKind.STATE if data.get("state") == WENT_ON:
+                self.told.append((int(data["turn"]), str(data["text"])))
             case EventKind.STATE if data.get("state") == "acted":
                 self.ended = {"stop": StopReason(data["stop"]), "usage": Usage.model_validate(data.get("usage", {}))}
             case EventKind.CHANGES if "changes" in data and self.ended:
@@ -157,7 +159,8 @@ class _Reader:
             case EventKind.NOTE if self.asked is not None and data.get("call") == self.asked[1]:
                 self.failed = data
             case kind if kind not in _NOT_SAID:
-                self.said.append((kind.value, canonical(data)))
+                own = {name: value for name, value in data.items() if name not in ("of", "inherited")}
+                self.said.append((kind.value, canonical(own)))
         self._times(event)
 
     def past(self, execution: int, seq: int) -> Past:

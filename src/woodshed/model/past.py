@@ -12,6 +12,9 @@ from woodshed.model.record import Record
 from woodshed.model.trajectory import Observation, ToolCall
 from woodshed.model.verdict import Valid
 
+WENT_ON = "went_on"
+"""The ``state`` of what tells what a branch's agent was told where it went on: ``turn`` and ``text``."""
+
 
 class Answer(Record):
     """How a model call ended that is never made again: with an answer or, where ``fault`` names one, with a failure.

@@ -22,6 +22,7 @@ from woodshed.model.rollout import CaptureLevel
 from woodshed.services import selection
 from woodshed.services.declared import read_toml
 from woodshed.services.gathering import Gatherer
+from woodshed.services.ground import root
 from woodshed.services.history import history
 from woodshed.services.home import Home
 from woodshed.services.lent import lent
@@ -256,7 +257,7 @@ class _Work:
 
     def _candidates(self, run: Run, attempts: Sequence[Attempt]) -> Iterator[preference.Candidate]:
         rules, rated = self.order.rules.preference, self.home.store.ratings.of(run.id)
-        parent = run.spec.fork.attempt if run.spec.fork is not None else None
+        parent = root(self.home, run)
         for attempt in attempts:
             if attempt.outcome is None:
                 continue

@@ -33,7 +33,7 @@ def plan(
         raise UsageError(f"the task of {of.attempt.id} is gone, or has changed since", field="attempt",
                          remedy="Restore its folder.")
     chosen = [agent.model_copy(update={"durability": Durability.COARSE}) for agent in agents or (of.agent,)]
-    _check_parent(of)
+    _check_parent(of, tasks[0], fork)
     for agent in chosen:
         _check_agent(of, agent, fork)
     then = of.run.spec
@@ -71,23 +71,21 @@ def seed_of(fork: ForkSpec) -> int:
     return int.from_bytes(hashlib.sha256(f"{fork.attempt}\0{fork.step}".encode()).digest()[:4], "big") & 0x7FFF_FFFF
 
 
-def _check_parent(of: Origin) -> None:
-    if of.run.spec.fork is not None:
-        raise UsageError(f"{of.attempt.id} goes on from another attempt itself", field="attempt",
-                         remedy=f"Fork {of.run.spec.fork.attempt}.")
-    if not getattr(plugins.harness(of.agent.harness), "resumable", False):
-        raise UsageError(f"what '{of.agent.name}' did cannot be done half: it is a program of others",
-                         field="attempt", remedy="Fork attempts of loop, or of agents that play a record.")
+def _check_parent(of: Origin, task: Task, fork: ForkSpec) -> None:
+    stepwise = bool(task.steps) and fork.step > of.begins
+    if stepwise and of.below is not None:
+        raise UsageError(f"{of.attempt.id} went on at a task of several steps, with a conversation of its own",
+                         field="attempt", remedy=f"Fork {of.below.attempt}.")
+    if stepwise and not getattr(plugins.harness(of.agent.harness), "resumable", False):
+        raise UsageError(f"'{of.agent.name}' is a program of others, and its task has several steps", field="attempt",
+                         remedy="Fork attempts of such programs at tasks of one step.")
 
 
 def _check_agent(of: Origin, agent: Agent, fork: ForkSpec) -> None:
     same, harness = goes_on(of.agent, agent), plugins.harness(agent.harness)
-    if not same and harness.needs_model:
-        raise UsageError(f"'{agent.name}' cannot take up the conversation of '{of.agent.name}'", field="--agent",
-                         remedy=f"Go on with {of.agent.harness}, or with an agent that asks no model.")
     ended = of.attempt.outcome is not None and fork.step >= of.steps
     if same and ended and of.agent.model is not None:
         raise UsageError(f"nothing goes on after step {of.steps}: it was the last one", field="--step",
-                         remedy=f"Say 0 to {of.steps - 1}, or name another agent.")
-    if fork.say is not None and not (same and getattr(harness, "hears", False)):
+                         remedy=f"Say {of.begins} to {of.steps - 1}, or name another agent.")
+    if fork.say is not None and not (getattr(harness, "hears", False) if same else harness.needs_model):
         raise UsageError(f"'{agent.name}' cannot be told anything", field="--say", remedy="Leave it out.")

@@ -13,10 +13,11 @@ from woodshed.errors import EnvironmentFault, UsageError
 from woodshed.gateway.recall import recalled
 from woodshed.harness.asuser import as_user
 from woodshed.harness.checkpoint import Restored, restorable
-from woodshed.harness.rehearsal import AtStep, Continuation, Recital, Rehearsal
-from woodshed.interfaces import Acting, BlobSink, Emit, Harness, Sandbox, SandboxEngine, Snapshot
+from woodshed.harness.rehearsal import Continuation, Recital, Rehearsal, at_step
+from woodshed.harness.repeated import Fact, repeated, successor
+from woodshed.interfaces import Acting, BlobSink, Emit, Furnished, Harness, Sandbox, SandboxEngine, Snapshot
 from woodshed.measure.prefix import first, inherited, steps
-from woodshed.measure.replayed import Compared, compared
+from woodshed.measure.replayed import Compared, compared, unsaid
 from woodshed.measure.resume import past
 from woodshed.measure.sections import sections
 from woodshed.model import Agent, Attempt, ChangeSet, EnvironmentSpec, Event, EventKind, Past, Run, SandboxPolicy, Task
@@ -24,6 +25,7 @@ from woodshed.model.counted import counted
 from woodshed.model.event import now
 from woodshed.model.fork import ForkSpec
 from woodshed.model.stepwise import Reached
+from woodshed.model.task import Program
 from woodshed.services.history import history
 from woodshed.services.home import Home
 from woodshed.verify.live import begin_step, ready
@@ -35,7 +37,11 @@ _MEMORY = ("/tmp", "/run", "/dev/shm")  # noqa: S108 - places of a sandbox, whic
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The attempt that branches go on from: its agent, and the events and the past of its first steps."""
+    """The attempt that branches go on from: its agent, and the events and the past of its first steps.
+
+    ``steps`` is how many it has. Where it is a branch itself, whose agent began a conversation of its own, ``below`` is
+    what it went on from: ``events`` and ``past`` tell of its own steps, which come after ``begins``.
+    """
 
     run: Run
     attempt: Attempt
@@ -43,22 +49,70 @@ class Origin:
     events: Sequence[Event]
     past: Past
     steps: int
+    begins: int = 0
+    below: ForkSpec | None = None
 
 
 def origin(home: Home, spec: ForkSpec) -> Origin:
     """What the store tells of it. Raises UsageError for an attempt or a step that is not there."""
     attempt = home.store.attempt(spec.attempt)
     run = home.store.run(attempt.run)
-    agent = next(agent for agent in run.spec.agents if agent.name == attempt.agent)
-    whole = history(home, attempt)
-    there = steps(whole)
+    agent = _agent(run, attempt)
+    whole, below = own(home, run, attempt)
+    begins = below.step if below is not None else 0
+    there = begins + steps(whole)
+    if below is not None and spec.step < begins:
+        raise UsageError(f"the first {counted(begins, 'step')} of {attempt.id} are {below.attempt}'s", field="--step",
+                         remedy=f"Fork {below.attempt}, or say {begins} to {there}.")
     try:
-        events = first(whole, spec.step)
+        events = first(whole, spec.step - begins)
     except ValueError:
         raise UsageError(f"{attempt.id} has {counted(there, 'step')}", field="--step",
-                         remedy=f"Say 0 to {there}." if there else "Say 0.") from None
+                         remedy=f"Say {begins} to {there}." if there > begins else f"Say {begins}.") from None
     told = past(events) or Past(execution=spec.execution, seq=0)
-    return Origin(run, attempt, agent, events, told, there)
+    return Origin(run, attempt, agent, events, told, there, begins, below)
+
+
+def own(home: Home, run: Run, attempt: Attempt) -> tuple[list[Event], ForkSpec | None]:
+    """The events of an attempt's conversation, from its beginning; and the state in which that began.
+
+    None: at the task's start. A branch that took up a conversation has it from there, too.
+    """
+    events = history(home, attempt)
+    if run.spec.fork is None:
+        return events, None
+    below, others = _beginning(home, run, _agent(run, attempt))
+    theirs = run.spec.fork.attempt
+    return [event for event in events
+            if not (event.data.get("inherited") and event.data.get("of", theirs) in others)], below
+
+
+def _agent(run: Run, attempt: Attempt) -> Agent:
+    return next(agent for agent in run.spec.agents if agent.name == attempt.agent)
+
+
+def _beginning(home: Home, run: Run, agent: Agent) -> tuple[ForkSpec | None, set[str]]:
+    """Where the conversation of a run's ``agent`` began, if not with its task; and whose steps came before it."""
+    fork, found, others = run.spec.fork, None, set[str]()
+    while fork is not None:
+        parent = home.store.attempt(fork.attempt)
+        run = home.store.run(parent.run)
+        before = _agent(run, parent)
+        if found is None and not goes_on(before, agent):
+            found = fork
+        if found is not None:
+            others.add(parent.id)
+        agent, fork = before, run.spec.fork
+    return found, others
+
+
+def root(home: Home, run: Run) -> str | None:
+    """The attempt with which the line of a run's branches began; None where it is no fork."""
+    found = None
+    while run.spec.fork is not None:
+        found = run.spec.fork.attempt
+        run = home.store.run(home.store.attempt(found).run)
+    return found
 
 
 @dataclass
@@ -75,29 +129,47 @@ class Ground:
     base: SandboxEngine
     compared: Compared = field(default_factory=Compared)
     lost: tuple[str, ...] = ()
+    below: Ground | None = None
+    """What it stands on, where the attempt is a branch whose agent began a conversation of its own."""
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     _snapshot: Snapshot | None = None
+    _programs: tuple[Program, ...] = ()
     _changes: ChangeSet | None = None
 
-    @property
-    def engine(self) -> SandboxEngine:
-        """The engine of the agents' sandboxes: they begin from this state."""
-        return cast(SandboxEngine, _Branching(self))
+    def engine(self, agent: Agent) -> SandboxEngine | None:
+        """The engine of an agent's sandboxes: they begin from this state. None: its program does all of it again."""
+        return None if self._again_by(agent) else cast(SandboxEngine, _Branching(self))
 
     def continued(self, agent: Agent, harness: Harness, emit: Emit) -> Harness:
         """What acts in a branch, whose log has the first steps from now on."""
+        taken_up = goes_on(self.of.agent, agent)
         emit(EventKind.STATE, {"state": "forked", "attempt": self.spec.attempt, "execution": self.spec.execution,
-                               "step": self.spec.step, "lost": list(self.lost),
+                               "step": self.spec.step, "taken_up": taken_up, "lost": list(self.lost),
                                "diverged": [one.to_json() for one in self.compared.diverged]})
-        for kind, data in inherited(self.of.events):
+        for kind, data in self._inherited():
             emit(kind, data)
-        if not goes_on(self.of.agent, agent):
-            return harness
         past = self.of.past
+        if self._again_by(agent):
+            return repeated(harness, past, self._held)
         if past.step is None and past.earlier:  # between two steps: there is no conversation
             past = Past(execution=past.execution, seq=past.seq)
+        if not taken_up:
+            return self.taken_over(harness)
         told = [f"[These are gone: {'; '.join(self.lost)}. Start again what you need of it.]"] if self.lost else []
-        return AtStep(harness, Continuation(harness, past, told, self.spec.say), len(self.of.past.earlier))
+        return at_step(harness, Continuation(harness, past, told, self.spec.say), len(self.of.past.earlier))
+
+    def taken_over(self, harness: Harness) -> Harness:
+        """What acts in this state with a conversation of its own."""
+        told = successor(harness, self.of.past, self.spec.say) if harness.needs_model else harness
+        return at_step(harness, told, len(self.of.past.earlier))
+
+    def _inherited(self) -> list[tuple[EventKind, dict[str, object]]]:
+        below = self.below._inherited() if self.below is not None else []
+        return [*below, *inherited(self.of.events, self.of.attempt.id)]
+
+    def _again_by(self, agent: Agent) -> bool:
+        """Whether a branch of ``agent`` does the first steps again, for nobody can tell it what it did."""
+        return goes_on(self.of.agent, agent) and not _resumable(agent)
 
     @property
     def reached(self) -> Reached:
@@ -113,6 +185,8 @@ class Ground:
 
     async def close(self) -> None:
         """Nothing begins from it any more. Idempotent."""
+        if self.below is not None:
+            await self.below.close()
         snapshot, self._snapshot = self._snapshot, None
         if snapshot is not None:
             await snapshot.release()
@@ -120,19 +194,37 @@ class Ground:
     async def sandbox(self, spec: EnvironmentSpec, policy: SandboxPolicy) -> Sandbox:
         """One more that begins from it. Raises as :meth:`ready`."""
         await self.ready()
-        if self._snapshot is not None:
+        if self._snapshot is not None and spec.programs == self._programs:
             return (await self.base.fork(self._snapshot, 1, policy=policy))[0]
-        assert self._changes is not None
-        return await self.base.create(spec, policy, restore=(self._changes, self.home.blobs))
+        return await self.base.create(spec, policy, restore=(await self._captured(), self.home.blobs))
+
+    async def _captured(self) -> ChangeSet:
+        """What is other than at the task's start: for who has other programs beside it, or cannot be forked."""
+        async with self._lock:
+            if self._changes is None:
+                assert self._snapshot is not None
+                [sandbox] = await self.base.fork(self._snapshot, 1)
+                try:
+                    self._changes = await sandbox.changes(self.home.blobs, roots=("/",))
+                finally:
+                    await sandbox.close()
+            return self._changes
 
     async def _make(self) -> None:
         task, agent, blobs = self.task.lent(os.environ), self.of.agent, self.home.blobs
         restored = await restorable(self.of.past, blobs)
         policy = agent.policy_within(task.environment.limits, task.network)
-        sandbox = await self.base.create(task.environment, policy,
-                                         restore=(restored.changes, blobs) if restored.changes is not None else None)
+        harness, world = plugins.harness(agent.harness), task.environment
+        if isinstance(harness, Furnished):
+            world = harness.furnish(world)
+        self._programs = world.programs
+        if self.below is not None:
+            sandbox = await self.below.sandbox(world, policy)
+        else:
+            sandbox = await self.base.create(
+                world, policy, restore=(restored.changes, blobs) if restored.changes is not None else None)
         try:
-            await ready(sandbox, task.environment, restored=restored.changes is not None)
+            await ready(sandbox, task.environment, restored=self.below is not None or restored.changes is not None)
             await self._again(task, sandbox, restored)
             self.lost = await _lost(sandbox)
             await sandbox.kill_all()
@@ -146,6 +238,10 @@ class Ground:
     async def _again(self, task: Task, sandbox: Sandbox, restored: Restored) -> None:
         """What was done after the checkpoint. Raises UsageError where it went otherwise."""
         past, checkpoint = self.of.past, restored.checkpoint
+        if not _resumable(self.of.agent):
+            if past.answers:
+                await self._repeat(task, sandbox, past)
+            return
         if past.step is None and not past.earlier:
             if restored.held < len(past.calls):
                 await self._rehearse(task, sandbox, past, restored.held, self.of.events)
@@ -169,24 +265,78 @@ class Ground:
         self, task: Task, sandbox: Sandbox, past_: Past, held: int, then: Sequence[Event]
     ) -> None:
         """The calls after the first ``held``, made again and held against the record."""
-        now_done: list[Event] = []
+        log = _Log()
+        harness = plugins.harness(self.of.agent.harness)
+        await Rehearsal(harness, past_, held=held, bounded=True).act(
+            self._acting(task, self.of.agent, sandbox, past_, log))
+        self._agree(compared(then, log.events, held=[call.call for call in past_.calls[:held]]))
 
-        def emit(kind: EventKind, data: Mapping[str, Any]) -> None:
-            now_done.append(Event(attempt="", execution=1, seq=len(now_done), kind=kind, at=now(), data=dict(data)))
+    async def _repeat(self, task: Task, sandbox: Sandbox, past_: Past) -> None:
+        """A program of others, done again with its answers until it asks for more, and held against the record."""
+        from woodshed.gateway.client import Gateway  # with the HTTP library, which other forks save
 
-        agent = self.of.agent
-        acting = Acting(
-            task=task, agent=agent, sandbox=as_user(sandbox, task.environment.user), emit=emit, blobs=self.home.blobs,
-            model=Recital(past_.answers, recalled) if agent.model is not None else None, seed=self.of.attempt.seed,
+        log, gateway, agent = _Log(), Gateway(), self.of.agent
+        last = agent.model_copy(update={"limits": agent.limits.model_copy(update={"turns": len(past_.answers)})})
+        acting = self._acting(task, last, sandbox, past_, log)
+        acting.serve = gateway.serve
+        try:
+            await plugins.harness(agent.harness).act(acting)
+        finally:
+            await gateway.close()
+        missing, _ = unsaid(self.of.events, log.events)
+        self._agree(compared(self.of.events, log.events).plus(Compared(diverged=missing)))
+
+    def _acting(self, task: Task, agent: Agent, sandbox: Sandbox, past_: Past, log: _Log) -> Acting:
+        return Acting(
+            task=task, agent=agent, sandbox=as_user(sandbox, task.environment.user), emit=log.emit,
+            blobs=self.home.blobs, seed=self.of.attempt.seed,
+            model=Recital(past_.answers, recalled) if agent.model is not None else None,
             deadline_s=agent.wall_within(task.agent_timeout_s, task.environment.limits))
-        harness = plugins.harness(agent.harness)
-        await Rehearsal(harness, past_, held=held, bounded=True).act(acting)
-        self.compared = self.compared.plus(
-            compared(then, now_done, held=[call.call for call in past_.calls[:held]]))
+
+    def _agree(self, found: Compared) -> None:
+        self.compared = self.compared.plus(found)
         if self.compared.diverged and not self.spec.diverged:
-            named = ", ".join(f"{one.call} ({one.name}: {one.what})" for one in self.compared.diverged[:_NAMED])
-            raise UsageError(f"the state after step {self.spec.step} of {self.spec.attempt} did not come about again: "
-                             f"{named}", field="--step", remedy="Go on from what came about with --diverged.")
+            raise UsageError(self._otherwise(self.compared), field="--step",
+                             remedy="Go on from what came about with --diverged.")
+
+    def _otherwise(self, found: Compared) -> str:
+        named = ", ".join(f"{one.call} ({one.name}: {one.what})" for one in found.diverged[:_NAMED])
+        return f"the state after step {self.spec.step} of {self.spec.attempt} did not come about again: {named}"
+
+    def _held(self, done: Sequence[Fact], unasked: int) -> tuple[str, Sequence[Fact]]:
+        """What a branch did again, held against the record. What it said beyond that is its own."""
+        log = _Log()
+        for kind, data in done:
+            log.emit(kind, data)
+        missing, new = unsaid(self.of.events, log.events)
+        found = compared(self.of.events, log.events).plus(Compared(diverged=missing))
+        early = f"it ended {counted(unasked, 'answer')} early" if unasked else ""
+        facts: list[Fact] = [(EventKind.STATE, {
+            "state": "repeated", "same": found.same, "settled": found.settled, "unasked": unasked,
+            "diverged": [one.to_json() for one in found.diverged]}), *((one.kind, one.data) for one in new)]
+        if self.spec.diverged or not (found.diverged or early):
+            return "", facts
+        return self._otherwise(found) if found.diverged else f"{self.spec.attempt} did not come about again: {early}", \
+            facts
+
+
+class _Log:
+    """Events of something that is not recorded."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def emit(self, kind: EventKind, data: Mapping[str, Any]) -> None:
+        """See :data:`woodshed.interfaces.Emit`."""
+        self.events.append(Event(attempt="", execution=1, seq=len(self.events), kind=kind, at=now(), data=dict(data)))
+
+
+def grounded(home: Home, spec: ForkSpec, of: Origin, task: Task, base: SandboxEngine) -> Ground:
+    """The ground of a fork, upon those that it stands on. Raises UsageError as :func:`origin`."""
+    below = None
+    if of.below is not None:
+        below = grounded(home, of.below, origin(home, of.below), task, base)
+    return Ground(home, spec, of, task, base, below=below)
 
 
 class _Branching:
@@ -211,7 +361,12 @@ class _Branching:
 
 def goes_on(parent: Agent, agent: Agent) -> bool:
     """Whether ``agent`` takes up the conversation of ``parent``; else it begins its own in the state that was left."""
-    return parent.harness == agent.harness and bool(getattr(plugins.harness(agent.harness), "resumable", False))
+    return parent.harness == agent.harness
+
+
+def _resumable(agent: Agent) -> bool:
+    """Whether its harness is told what it did; else it does it again."""
+    return bool(getattr(plugins.harness(agent.harness), "resumable", False))
 
 
 async def _lost(sandbox: Sandbox) -> tuple[str, ...]:

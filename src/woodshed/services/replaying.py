@@ -30,8 +30,9 @@ from woodshed.model import (
     Valid,
 )
 from woodshed.model.event import now
+from woodshed.model.fork import ForkSpec
 from woodshed.services import naming
-from woodshed.services.history import history
+from woodshed.services.ground import grounded, origin, own
 from woodshed.services.home import Home
 from woodshed.services.source import Source, changes_of, own_verdict
 
@@ -49,6 +50,8 @@ class Recorded:
     events: Sequence[Event]
     past: Past
     verdict: Valid
+    below: ForkSpec | None = None
+    """Of a branch whose agent began a conversation of its own: the state in which it did."""
 
     @property
     def stop(self) -> str:
@@ -145,17 +148,17 @@ def recorded(
         verdict = attempt.outcome.verdict if attempt.outcome else None
         agent, task = agents[attempt.agent], tasks.get(attempt.task)
         why = _why_not(attempt, agent, task)
-        events = history(home, attempt) if why is None else []
+        events, below = own(home, run, attempt) if why is None else ([], None)
         told = past(events)
-        if why is None and run.spec.fork is not None:
-            why = "it goes on from another attempt: replay that one"
+        if why is None and below is not None and task is not None and task.steps:
+            why = "it took over at a task of several steps"
         if why is None and told is None and agent.harness != "nop":
             why = "nobody acted in it"
         if why is None:
             assert task is not None
             assert isinstance(verdict, Valid)
             found.append(Recorded(attempt, agent, task, events, told or Past(execution=attempt.executions, seq=0),
-                                  own_verdict(events, verdict, task)))
+                                  own_verdict(events, verdict, task), below))
         else:
             left_out.append({"attempt": attempt.id, "why": why})
     return found, left_out
@@ -190,15 +193,25 @@ async def _replayed(world: _World, record: Recorded) -> Replayed:
         events.append(Event(attempt=record.attempt.id, execution=1, seq=len(events), kind=kind, at=now(),
                             data=dict(data)))
 
+    ground = None
+    if record.below is not None:
+        ground = grounded(world.home, record.below, origin(world.home, record.below), record.task, world.engine)
     model = Recital(record.past.answers, recalled) if record.agent.model is not None else None
     real, steps = plugins.harness(record.agent.harness), None
+    if ground is not None:
+        real = ground.taken_over(real)
     if record.task.steps:
         steps = rehearsals(real, record.past.records, recalled)
     parts = Parts(
         engine=world.engine, harness=steps or rehearsal(real, record.past),
         verifier=world.verifier, model=model, blobs=world.home.blobs, emit=emit, slots=world.slots,
-        deadlines=world.run.spec.deadlines, serve=world.serve)
-    outcome = await run_attempt(record.task, record.agent, parts, seed=record.attempt.seed)
+        deadlines=world.run.spec.deadlines, serve=world.serve,
+        ground=ground.engine(record.agent) if ground is not None else None)
+    try:
+        outcome = await run_attempt(record.task, record.agent, parts, seed=record.attempt.seed)
+    finally:
+        if ground is not None:
+            await ground.close()
     over = model is not None and model.over and not _ended_asking(record) if steps is None else steps.over
     return Replayed(
         record, outcome, compared(record.events, events), verdict_difference(record.verdict, outcome.verdict),

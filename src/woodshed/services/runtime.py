@@ -36,7 +36,7 @@ from woodshed.model.stepwise import Reached
 from woodshed.services import hearing
 from woodshed.services.ears import Ears
 from woodshed.services.grading import Grading
-from woodshed.services.ground import Ground, goes_on, origin
+from woodshed.services.ground import Ground, goes_on, grounded, origin
 from woodshed.services.home import Home
 from woodshed.settings import setting
 from woodshed.store.commits import Commits
@@ -107,7 +107,7 @@ class Runtime:
             self._grading = Grading(self._run.spec.rules, self._verifier, self._engine, self._home.blobs)
             if (fork := self._run.spec.fork) is not None:
                 of = origin(self._home, fork)
-                self._ground = Ground(self._home, fork, of, self._tasks[of.attempt.task], self._engine)
+                self._ground = grounded(self._home, fork, of, self._tasks[of.attempt.task], self._engine)
                 self._stack.push_async_callback(self._ground.close)
         except BaseException:
             await self._stack.aclose()
@@ -180,7 +180,7 @@ class Runtime:
             serve=self._gateway.serve if self._gateway is not None else None,
             hear=hear,
             person=self._speaker(task, emit, attempt.seed),
-            ground=self._ground.engine if self._ground is not None else None,
+            ground=self._ground.engine(agent) if self._ground is not None else None,
             reached=self._ground.reached if self._ground is not None else Reached(),
         )
         if fine is not None and not task.steps and (captured := await fine.captured(parts.blobs, emit)) is not None:
