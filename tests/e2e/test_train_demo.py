@@ -1,6 +1,6 @@
-"""The loop with a real model: it fits together, it goes on where it was killed, and its two halves are one model.
+"""The loops with a real model: each fits together, goes on where it was killed, and its two halves are one model.
 
-That it learns is what the full run shows (``make train-demo``): hours, and no test.
+That they learn is what the full runs show (``make train-demo``, ``make train-sft``): hours, and no test.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from woodshed import settings
 from woodshed.gateway.local import known
 
 LOOP = ROOT / "examples" / "train" / "train_demo.py"
+REJECTION = ROOT / "examples" / "train" / "train_sft.py"
 NEEDS = ("torch", "transformers", "peft", "gguf", "xllamacpp")
 MODEL = "qwen2.5-coder-0.5b"
 pytestmark = pytest.mark.slow
@@ -100,3 +101,34 @@ def test_the_server_has_the_adapter_that_is_learnt(place: Path, models: Path, tm
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["ids"] > 0
     assert found["both"] < 0.1 < 5 * found["both"] < found["server_alone"], found
+
+
+def test_what_passed_is_learnt_by_the_trainer_of_others(place: Path, tmp_path: Path) -> None:
+    """Attempts, their export and TRL's updates; killed after the attempts it makes none of them again."""
+    python_ = python()
+    if subprocess.run([python_, "-c", "import trl, datasets"], check=False, capture_output=True).returncode:
+        pytest.skip("needs trl and datasets: pip install 'woodshed[train,trl]'")
+    home = place / "rejection"
+    home.mkdir()
+    (home / "base-float32").symlink_to(place / "loop" / "base-float32")
+    words: list[str | Path] = [python_, REJECTION, "--short", "--home", home, "--save", tmp_path / "figures.json"]
+    env = {**os.environ, "WOODSHED_HOME": str(place)}
+    first = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env=env)
+    assert first.stderr is not None
+    said = ""
+    for line in first.stderr:
+        said += line
+        if "examples, at most" in line:
+            break
+    first.send_signal(signal.SIGKILL)
+    first.communicate()
+    then = json.loads((home / "seed-0" / "state.json").read_text())
+    done = subprocess.run(words, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    (seed,) = json.loads((tmp_path / "figures.json").read_text())["samples"]
+    assert (seed["sampled"], seed["points"]["before"]) == (then["sampled"], then["points"]["before"])
+    assert seed["sampled"]["valid"] == seed["sampled"]["attempts"] > seed["sampled"]["passed"] > 0
+    assert seed["sampled"]["rows"] == seed["learnt"]["examples"] <= 2 * seed["sampled"]["tasks"]
+    assert len(seed["learnt"]["losses"]) == seed["learnt"]["updates"] > 0
+    assert seed["points"]["after"]["version"] == "1"
+    assert (tmp_path / "figures.svg").read_text().count("<circle") == 4

@@ -63,6 +63,16 @@ def test_sft_takes_the_answers_that_deserve_it(home: Home, tmp_path: Path) -> No
     assert made.card["licences"] == {"undeclared": 2}
 
 
+def test_easy_tasks_do_not_outweigh_the_rest(home: Home, tmp_path: Path) -> None:
+    """Of a task so many attempts give examples as the rules allow, the first that deserve it; the rest are counted."""
+    file = tmp_path / "rules.toml"
+    file.write_text("[sft]\nmost = 1\n")
+    run = filled(home, [("t", valid(0.0), bad), *[("t", valid(1.0), good)] * 3, ("u", valid(1.0), good)])
+    made = export(home, [run], Order("sft", tmp_path / "out", rules=load_rules(file)))
+    assert {(row["task"], row["attempt"]) for row in rows_of(tmp_path / "out")} == {("t", "r1-a01"), ("u", "r1-a04")}
+    assert made.card["dropped"]["attempts: more than enough of one task"] == 2
+
+
 def test_rules_are_data(home: Home, tmp_path: Path) -> None:
     """A file of rules changes what deserves it, and stands in the card; a word that no rule has is refused."""
     file = tmp_path / "rules.toml"

@@ -420,7 +420,7 @@ async def test_a_branch_learns_its_own_ids_alone(tmp_path: Path) -> None:
         for _ in range(2):
             answer = await client.call(ModelRequest(messages=tuple(talk)))
             talk += [Message(role="assistant", content=answer.content), Message(role="user", content="more")]
-        for kind, data in inherited(parent.events):
+        for kind, data in inherited(parent.events, "a"):
             branch.emit(kind, data)
         again = gateway.client(spec, branch.emit, put=branch.blobs.put,
                                past=[Answer(call=f"m0000{number}", content="x") for number in (1, 2)])

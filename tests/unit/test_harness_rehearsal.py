@@ -131,7 +131,7 @@ async def test_an_attempt_goes_on_from_every_step_as_it_did(tmp_path: Path, step
         assert compared(events, part.events, held=[call.call for call in earlier.calls]).diverged == ()
         assert content(half) == content(box)
     log, script = Log(), Script([answers()])
-    for kind, data in inherited(events):
+    for kind, data in inherited(events, "a"):
         log.emit(kind, data)
     gateway = Gateway(patience=Patience(tries=1))
     async with served(script) as url:
@@ -153,7 +153,8 @@ async def test_an_attempt_goes_on_from_every_step_as_it_did(tmp_path: Path, step
 def said_and_done(events: Sequence[Event]) -> list[Any]:
     """Steps and what a person said, whoever did it."""
     told = [step.model_copy(update={"inherited": False}) for step in from_events(events, task="t", agent="a").steps]
-    return [*told, *({**event.data, "inherited": None} for event in events if event.kind is EventKind.FEEDBACK)]
+    return [*told, *({**event.data, "of": None, "inherited": None} for event in events
+                     if event.kind is EventKind.FEEDBACK)]
 
 
 async def test_a_word_is_said_where_it_goes_on(tmp_path: Path) -> None:

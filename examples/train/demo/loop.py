@@ -19,31 +19,22 @@ from typing import Any, TypeVar
 
 import torch
 
-from demo.policy import Policy, seeded
+from demo.policy import Policy
+from demo.trials import Trials
 from woodshed.errors import UsageError
-from woodshed.gateway.local import LocalServer
 from woodshed.measure.curriculum import Curriculum, History
-from woodshed.measure.rates import wilson
-from woodshed.model import Agent, AgentLimits, Attempt, ModelSpec, Sampling, Task, Valid
-from woodshed.model.rollout import CaptureLevel, Rollout
-from woodshed.services import curriculum, families, runs
+from woodshed.model import Attempt, Task
+from woodshed.model.rollout import Rollout
+from woodshed.services import curriculum, runs
 from woodshed.services.gathering import Gatherer
 from woodshed.services.home import Home
 from woodshed.services.measured import publish, stamp
-from woodshed.tasks.load import find_tasks
 from woodshed.trainers.grpo_step import Clip, Stepped, samples, update
 from woodshed.trainers.secrets import Masker
 
 T = TypeVar("T")
 _THREAD = ThreadPoolExecutor(1, "policy")
 """All of torch's work, of all seeds: each thread that ever did some keeps gigabytes in an arena of the C library."""
-FAMILY = "first-commands"
-TEMPLATES = {"train": ("write", "copy", "rename", "delete", "folder", "count", "replace", "append", "find"),
-             "heldout": ("write", "copy", "rename", "delete", "folder", "count", "replace", "append", "find"),
-             "unseen": ("sort", "empty", "first")}
-"""Those that one command does, without reading anything before."""
-NEUTRAL = Sampling(temperature=1.0, top_p=1.0, max_tokens=64)
-"""``capture`` sends what else llama.cpp needs to sample from the model's whole distribution."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +74,7 @@ class Learning:
     async def run(self) -> dict[str, Any]:
         """The figures."""
         self._resume()
-        tasks = {split: self._tasks(split, getattr(self.plan, name))
+        tasks = {split: self._trials.tasks(split, getattr(self.plan, name))
                  for split, name in (("train", "tasks"), ("heldout", "heldout"), ("unseen", "unseen"))}
         await self._measured(tasks, "before", None)
         if self._wanted():
@@ -133,28 +124,9 @@ class Learning:
             policy.load(adapter.with_suffix(".pt"))
         return policy
 
-    def _tasks(self, split: str, count: int) -> list[Task]:
-        if not count:
-            return []
-        found = find_tasks(families.generate(FAMILY, split, self.home.path / "tasks" / split, count=count * 2,
-                                             seed=self.plan.seed, force=True))
-        of_them = [one for one in found if one.metadata["template"] in TEMPLATES[split]]
-        return seeded(self.plan.seed).sample(of_them, min(count, len(of_them)))
-
-    async def _attempts(
-        self, adapter: Path | None, version: str, tasks: Sequence[Task], times: int, seed: int
-    ) -> Sequence[Attempt]:
-        """``times`` finished attempts of each task, one command each, by the weights of ``version``."""
-        server = LocalServer(str(self.weights), self.home.path, parallel=self.plan.slots, lora=adapter)
-        async with server:
-            model: ModelSpec = server.spec(NEUTRAL).model_copy(update={
-                "capture": "llama.cpp", "capture_least": CaptureLevel.LOGPROBS, "policy_version": version})
-            agent = Agent(name="demo", harness="loop", model=model, dialect="text", tools=("bash",),
-                          limits=AgentLimits(turns=1))
-            spec, found = runs.plan([task.folder for task in tasks], [agent], attempts=times,
-                                    concurrency=self.plan.slots, seed=seed, engine="native")
-            run = await runs.start(self.home, spec, found, lambda tally: None)
-        return self.home.store.attempts(run.id)
+    @property
+    def _trials(self) -> Trials:
+        return Trials(self.home, self.weights, self.plan.seed, self.plan.slots, self.told)
 
     async def _round(self, policy: Policy, tasks: Sequence[Task]) -> None:
         """Attempts, their groups, an update, a new adapter: one more round on disk."""
@@ -162,7 +134,7 @@ class Learning:
         version = self._rounds[-1]["version"] if self._rounds else "0"
         chosen = curriculum.choose(tasks, self._tried(tasks), Curriculum(size=self.plan.size), count=self.plan.groups,
                                    seed=runs.seed_of(self.plan.seed, "curriculum", number))
-        attempts = await self._attempts(self._adapter, version, chosen, self.plan.size,
+        attempts = await self._trials.attempts(self._adapter, version, chosen, self.plan.size,
                                         self.plan.seed * 10_000 + number)
         sampled = time.monotonic()
         groups = await asyncio.to_thread(_groups, Gatherer(self.home, Masker(), policy.vocabulary), attempts)
@@ -195,26 +167,9 @@ class Learning:
 
     async def _measured(self, tasks: dict[str, list[Task]], when: str, adapter: Path | None) -> None:
         """Held-out and unseen tasks, once each, with the same seeds before and after."""
-        if when in self.state["points"]:
-            return
-        began, version = time.monotonic(), adapter.stem.removeprefix("adapter-") if adapter else "0"
-        attempts = await self._attempts(adapter, version, [*tasks["heldout"], *tasks["unseen"]], 1, self.plan.seed)
-        found: dict[str, Any] = {"version": version}
-        for split in ("heldout", "unseen"):
-            ids = {task.id for task in tasks[split]}
-            verdicts = [one.outcome.verdict for one in attempts if one.task in ids and one.outcome is not None]
-            valid = [one for one in verdicts if isinstance(one, Valid)]
-            found[split] = rated(sum(one.passed for one in valid), len(valid)) | {"attempts": len(verdicts)}
-            self.told(f"seed {self.plan.seed}, {when}, {split}: {found[split]['passed']}/{len(valid)} passed")
-        self.state["points"][when] = found | {"seconds": round(time.monotonic() - began, 1)}
-        self._keep()
-
-
-def rated(passed: int, valid: int) -> dict[str, Any]:
-    """Counts, the rate, and its 95 % interval (Wilson's)."""
-    rate = passed / valid if valid else None
-    return {"passed": passed, "valid": valid, "rate": None if rate is None else round(rate, 4),
-            "interval": None if rate is None else [round(one, 4) for one in wilson(rate, valid)]}
+        if when not in self.state["points"]:
+            self.state["points"][when] = await self._trials.measured(tasks["heldout"], tasks["unseen"], when, adapter)
+            self._keep()
 
 
 def _groups(gatherer: Gatherer, attempts: Sequence[Attempt]) -> list[list[Rollout]]:

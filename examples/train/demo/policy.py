@@ -51,6 +51,11 @@ class Policy:
         self._inner = self._model.base_model.model
         self.optimizer = torch.optim.AdamW(self.learnt().values(), lr=rate, betas=(0.9, 0.95), weight_decay=0.0)
 
+    @property
+    def model(self) -> Any:
+        """For trainers of others: a PeftModel."""
+        return self._model
+
     def logprobs(self, ids: Tensor, where: Tensor) -> Tensor:
         """Logprobs (N, V) at the places of ``where``. Rows are padded behind, which nothing before it can see."""
         hidden = self._inner.model(input_ids=ids, use_cache=False).last_hidden_state

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -166,6 +167,8 @@ class _Work:
     benchmark: Benchmark
     gatherer: Gatherer
     tally: Tally = field(default_factory=Tally)
+    learnt: Counter[str] = field(default_factory=Counter)
+    """Of each task, the attempts that gave examples."""
     clean: dict[tuple[str, str], bool] = field(default_factory=dict)
     texts: dict[str, str] = field(default_factory=dict)
     digests: dict[tuple[str, str], str] = field(default_factory=dict)
@@ -244,9 +247,7 @@ class _Work:
         over = [attempt for attempt in attempts if attempt.outcome is not None]
         if self.order.form == "sft":
             for attempt in over:
-                events = history(self.home, attempt)
-                yield from sft.examples(attempt, self.gatherer.calls(events), chat.tried(events), self.order.rules.sft,
-                                        self.tally.dropped)
+                yield from self._examples(attempt)
         elif self.order.form == "calls":
             for attempt in over:
                 yield from self._calls(run, attempt)
@@ -254,6 +255,16 @@ class _Work:
             self.tally.dropped["groups: not complete"] += 1
         else:
             yield from self._rollouts(run, over)
+
+    def _examples(self, attempt: Attempt) -> Iterator[dict[str, Any]]:
+        rules = self.order.rules.sft
+        if rules.most is not None and self.learnt[attempt.task] >= rules.most:
+            self.tally.dropped["attempts: more than enough of one task"] += 1
+            return
+        events = history(self.home, attempt)
+        made = list(sft.examples(attempt, self.gatherer.calls(events), chat.tried(events), rules, self.tally.dropped))
+        self.learnt[attempt.task] += bool(made)
+        yield from made
 
     def _candidates(self, run: Run, attempts: Sequence[Attempt]) -> Iterator[preference.Candidate]:
         rules, rated = self.order.rules.preference, self.home.store.ratings.of(run.id)

@@ -17,7 +17,8 @@ class SftRules(Record):
     ``passed`` wants the whole work done; ``min_total`` a total of at least that, too. An attempt with a flag that one
     of ``without_flags`` (patterns) fits gives none. Of the rest, answers are left out that are ``malformed`` (a call
     that could not be read), ``cut`` (they ran into a token limit), ``empty``, or ``redone``: every call of it failed,
-    and the next answer made one so alike (0 to 1, of its arguments; above 1 keeps them) that did not.
+    and the next answer made one so alike (0 to 1, of its arguments; above 1 keeps them) that did not. At most ``most``
+    attempts of a task give any, so that easy ones do not outweigh the rest; None: all.
     """
 
     passed: bool = True
@@ -27,6 +28,7 @@ class SftRules(Record):
     cut: bool = True
     empty: bool = True
     redone: float = Field(default=0.7, ge=0)
+    most: int | None = Field(default=None, gt=0)
     subtasks: bool = Field(default=True, description="answers of delegated conversations are examples, too")
 
 
