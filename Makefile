@@ -16,7 +16,7 @@ test: check  ## lint, types, import rules and tests; slow ones are left to test-
 	$(BIN)/python -m pytest -m "not slow" -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 test-all: test $(VENV)/.ready-local  ## everything, real models and big chaos included
-	$(BIN)/python -m pytest -m slow -q
+	$(BIN)/python -m pytest -m slow -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 train-tiny: $(VENV)/.ready  ## a tiny model learns to use tools, from nothing; SHORT=1: enough to see that it does
 	OMP_WAIT_POLICY=passive $(BIN)/python examples/train/train_tiny.py --threads 2 $(if $(SHORT),--short,--save benchmarks/results/train-tiny.json) --seed $(or $(SEED),0) --seeds $(or $(SEEDS),1)

@@ -147,3 +147,26 @@ def test_ninety_five_of_a_hundred_functions_fit_forty_lines() -> None:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     )
     assert sizes[int(len(sizes) * 0.95)] <= 40
+
+
+def _used_after(path: Path) -> list[str]:
+    """Places where what ``with opened() as home`` gave is used below the ``with``, in the same function."""
+    found = list[str]()
+    for function in ast.walk(ast.parse(path.read_text())):
+        if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        ends = {item.optional_vars.id: block.end_lineno or 0 for block in ast.walk(function)
+                if isinstance(block, ast.With) for item in block.items
+                if isinstance(item.optional_vars, ast.Name) and isinstance(item.context_expr, ast.Call)
+                and getattr(item.context_expr.func, "id", "") == "opened"}
+        found += [f"{path}:{name.lineno}: {name.id}" for name in ast.walk(function)
+                  if isinstance(name, ast.Name) and name.lineno > ends.get(name.id, 1 << 30)]
+    return found
+
+
+def test_no_home_is_used_once_it_is_closed(tmp_path: Path) -> None:
+    """A store that was closed would connect anew, and nobody would end that; the check finds one where there is one."""
+    assert [place for path in modules() for place in _used_after(path)] == []
+    bad = tmp_path / "bad.py"
+    bad.write_text("def f():\n    with opened() as home:\n        a(home)\n    b(home)\n")
+    assert _used_after(bad) == [f"{bad}:4: home"]

@@ -67,14 +67,15 @@ def reopen(run: OneOrAll = None, project: Project = None, json: Json = False) ->
         if run is not None:
             _say(shared.turn(home, run, SubmissionState.OPEN, project=project), json)
             return
-        opened_ = shared.reopen(home, projects.demanded(home, project))
+        whose = projects.demanded(home, project)
+        opened_ = shared.reopen(home, whose)
     if json:
         emit_json({"runs": [_json(one) for one in opened_]})
     else:
         for one in opened_:
             _say(one, json)
         if not opened_:
-            out.print(f"{plain(projects.demanded(home, project))} has no paused run")
+            out.print(f"{plain(whose)} has no paused run")
 
 
 @app.command()
