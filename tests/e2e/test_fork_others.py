@@ -218,7 +218,10 @@ async def test_a_branch_of_who_took_over_stands_on_what_was_there_before(home: H
         with pytest.raises(UsageError, match=f"the first 1 step of {taken.id} are {parent.id}'s"):
             await forked(home, taken, 0, NOBODY)
         asked = other.asked.copy()
+        then = other.requests[-1]["messages"]
         [goes_on] = await forked(home, taken, 2)
+        assert other.requests[-1]["messages"] == then  # with what it was told when it took over
+        assert "Somebody else has begun" in json.dumps(then)
         assert {turn: other.asked[turn] - asked[turn] for turn in range(1, 4)} == {1: 0, 2: 1, 3: 1}
     [log] = [change for change in files(home, branch).changes if change.path == "/workspace/log"]
     assert log.sha256 is not None
@@ -242,4 +245,20 @@ async def test_branches_are_replayed_like_any_attempt(home: Home, tmp_path: Path
             [row] = (await replay(home, branch.id))["replayed"]
             assert (row["same"], row["invalid"], row["files"]) == (True, None, []), branch.id
         assert (script.asked.total(), other.asked.total()) == asked
+    assert leftovers(home.path) == []
+
+
+@pytest.mark.slow
+async def test_a_program_that_took_over_is_forked_with_what_it_was_told(home: Home, tmp_path: Path) -> None:
+    """Another program goes on where one stopped; a branch of it does its own steps again, upon the same files."""
+    with serving(Turnwise(2, command)) as first, serving(Ending(2, lambda turn: f"echo own{turn} >>log")) as script:
+        parent = await attempted(home, looped(first))
+        [taken] = await forked(home, parent, 1, small(tmp_path, script))
+        then = script.requests[-1]["messages"]
+        assert "Somebody else has begun" in json.dumps(then)
+        asked = script.asked.copy()
+        [branch] = await forked(home, taken, 2)
+        assert {turn: script.asked[turn] - asked[turn] for turn in range(1, 4)} == {1: 0, 2: 1, 3: 1}
+        assert script.requests[-1]["messages"] == then
+    assert files(home, branch) == files(home, taken)
     assert leftovers(home.path) == []

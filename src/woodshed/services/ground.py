@@ -137,12 +137,16 @@ class Ground:
     _changes: ChangeSet | None = None
 
     def engine(self, agent: Agent) -> SandboxEngine | None:
-        """The engine of an agent's sandboxes: they begin from this state. None: its program does all of it again."""
-        return None if self._again_by(agent) else cast(SandboxEngine, _Branching(self))
+        """The engine of an agent's sandboxes. They begin from this state; of a program that does all of it again, where it
+
+        began then: None, at the task's start.
+        """
+        begins = self.below if self._again_by(agent) else self
+        return None if begins is None else cast(SandboxEngine, _Branching(begins))
 
     def continued(self, agent: Agent, harness: Harness, emit: Emit) -> Harness:
         """What acts in a branch, whose log has the first steps from now on."""
-        taken_up = goes_on(self.of.agent, agent)
+        taken_up, began = goes_on(self.of.agent, agent), self._began(harness)
         emit(EventKind.STATE, {"state": "forked", "attempt": self.spec.attempt, "execution": self.spec.execution,
                                "step": self.spec.step, "taken_up": taken_up, "lost": list(self.lost),
                                "diverged": [one.to_json() for one in self.compared.diverged]})
@@ -150,18 +154,22 @@ class Ground:
             emit(kind, data)
         past = self.of.past
         if self._again_by(agent):
-            return repeated(harness, past, self._held)
+            return repeated(began, past, self._held)
         if past.step is None and past.earlier:  # between two steps: there is no conversation
             past = Past(execution=past.execution, seq=past.seq)
         if not taken_up:
             return self.taken_over(harness)
         told = [f"[These are gone: {'; '.join(self.lost)}. Start again what you need of it.]"] if self.lost else []
-        return at_step(harness, Continuation(harness, past, told, self.spec.say), len(self.of.past.earlier))
+        return at_step(harness, Continuation(began, past, told, self.spec.say), len(self.of.past.earlier))
 
     def taken_over(self, harness: Harness) -> Harness:
         """What acts in this state with a conversation of its own."""
         told = successor(harness, self.of.past, self.spec.say) if harness.needs_model else harness
         return at_step(harness, told, len(self.of.past.earlier))
+
+    def _began(self, harness: Harness) -> Harness:
+        """``harness`` as it began the conversation that the attempt has."""
+        return harness if self.below is None else self.below.taken_over(harness)
 
     def _inherited(self) -> list[tuple[EventKind, dict[str, object]]]:
         below = self.below._inherited() if self.below is not None else []
@@ -266,7 +274,7 @@ class Ground:
     ) -> None:
         """The calls after the first ``held``, made again and held against the record."""
         log = _Log()
-        harness = plugins.harness(self.of.agent.harness)
+        harness = self._began(plugins.harness(self.of.agent.harness))
         await Rehearsal(harness, past_, held=held, bounded=True).act(
             self._acting(task, self.of.agent, sandbox, past_, log))
         self._agree(compared(then, log.events, held=[call.call for call in past_.calls[:held]]))
@@ -280,7 +288,7 @@ class Ground:
         acting = self._acting(task, last, sandbox, past_, log)
         acting.serve = gateway.serve
         try:
-            await plugins.harness(agent.harness).act(acting)
+            await self._began(plugins.harness(agent.harness)).act(acting)
         finally:
             await gateway.close()
         missing, _ = unsaid(self.of.events, log.events)
