@@ -19,6 +19,7 @@ from pgserver import postgresql_server, postgresql_url  # noqa: F401  fixtures, 
 from woodshed.engine.watch import parse
 from woodshed.errors import UsageError
 from woodshed.model import Agent, RunSpec, RunState
+from woodshed.model.sample import Sample
 from woodshed.model.schedule import (
     Cron,
     Firing,
@@ -32,7 +33,7 @@ from woodshed.model.schedule import (
     Trigger,
 )
 from woodshed.services import firing as firing_service
-from woodshed.services import scheduling, shared
+from woodshed.services import runs, scheduling, shared
 from woodshed.services.firing import Scheduler
 from woodshed.services.home import Home, opened
 
@@ -56,7 +57,8 @@ class Shop:
 
     def add(self, trigger: Trigger = MINUTELY, **terms: Any) -> Schedule:
         """A schedule that has looked at nothing since now."""
-        order = Standing(paths=(str(self.tasks),), agents=(Agent(name="oracle", harness="oracle"),))
+        order = Standing(paths=(str(self.tasks),), agents=(Agent(name="oracle", harness="oracle"),),
+                         sample=terms.pop("sample", None))
         options = {key: terms.pop(key) for key in ("pin", "existing") if key in terms}
         schedule = scheduling.add(self.home, "nightly", trigger, order, **options, **terms)
         self.home.store.schedules.turn(schedule.id, ScheduleState.ACTIVE, None, cursor=self.at)
@@ -101,6 +103,29 @@ def test_each_time_is_one_run_with_its_own_key(shop: Shop) -> None:
     assert {*found[0].spec.digests} == {str(shop.tasks / "write-file")}
     assert [shop.home.store.queue.find("default", firing.key) for firing in firings] == [f.run for f in firings]
     assert firings[0].key.startswith("schedule:s-")
+
+
+def test_each_firing_draws_its_tasks_anew(shop: Shop) -> None:
+    """So many as are asked for, the same whoever draws for a firing; too many are refused at once."""
+    for name in ("copy-file", "rename-file", "list-files", "make-folder"):
+        shutil.copytree(TASK.parent / name, shop.tasks / name)
+    with pytest.raises(UsageError, match="asked for are 9 tasks, and there are 5"):
+        shop.add(sample=Sample(count=9))
+    schedule = shop.add(sample=Sample(count=2, by="chance"))
+    scheduler, drawn = shop.scheduler(), []
+    for _ in range(6):
+        shop.at += timedelta(minutes=1)
+        scheduler.tick()
+        run = shop.home.store.run(str(shop.firings()[-1].run))
+        assert run.spec.drawn is not None
+        assert {attempt.task for attempt in shop.home.store.attempts(run.id)} == {*run.spec.drawn.tasks}
+        assert sorted(Path(folder).name for folder in run.spec.digests) == sorted(
+            name.rpartition("/")[2] for name in run.spec.drawn.tasks)
+        assert run.spec.drawn.seed == runs.seed_of(schedule.order.seed, shop.firings()[-1].key, 0)
+        drawn.append(run.spec.drawn.tasks)
+        shop.end(-1)
+    assert {len(one) for one in drawn} == {2}
+    assert len(set(drawn)) > 1
 
 
 def test_a_second_worker_takes_over_and_fires_nothing_again(shop: Shop) -> None:

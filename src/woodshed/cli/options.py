@@ -17,6 +17,7 @@ import typer
 
 from woodshed.errors import UsageError
 from woodshed.model import Agent, AgentLimits, Durability, ModelSpec, Sampling, SandboxPolicy
+from woodshed.model.sample import Sample
 from woodshed.services import agents as agent_service
 from woodshed.services import boxes, declared, lasting, rulesets
 
@@ -69,6 +70,11 @@ Lasts = Annotated[Durability, _LASTS(
 Prices = Annotated[Path | None, typer.Option("--price-book", metavar="FILE", help="TOML file of prices, for costs.")]
 Checkpoint = Annotated[str | None, _LASTS(
     metavar="RULE", help="With --durability fine: how often files are kept (turns=10,minutes=5).")]
+
+Sampled = Annotated[int | None, typer.Option(
+    "--sample", min=1, metavar="N", help="Only N of the tasks, drawn by --seed; what was drawn is recorded.")]
+Informative = Annotated[bool, typer.Option(
+    "--by-informative", help="With --sample: by how much a group of each task is expected to teach; docs/training.md.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,6 +159,13 @@ class Asked:
             return None
         return agent_service.parse_model(self.person, sampling=Sampling(), key_variable=self.model_key,
                                          field="--person")
+
+
+def drawn_by(sample: int | None, informative: bool) -> Sample | None:
+    """What --sample and --by-informative ask for. Raises UsageError for the latter alone."""
+    if informative and sample is None:
+        raise UsageError("there is nothing to draw", field="--by-informative", remedy="Add --sample N.")
+    return None if sample is None else Sample(count=sample, by="informative" if informative else "chance")
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:

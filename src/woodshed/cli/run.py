@@ -11,12 +11,11 @@ from typing import Annotated, Any
 import typer
 
 from woodshed.cli.driving import driven
-from woodshed.cli.options import Asked, grouped
+from woodshed.cli.options import Asked, Informative, Sampled, drawn_by, grouped
 from woodshed.cli.output import Json, emit_json, note, number, out, percent, plain, table, warn
 from woodshed.errors import UsageError
 from woodshed.model import Run, RunSpec, Task
 from woodshed.model.counted import counted
-from woodshed.model.sample import By, Sample
 from woodshed.sandbox.native.places import sweep
 from woodshed.services import curriculum, durations, projects, report, runs, shared
 from woodshed.services.home import Home, opened
@@ -33,10 +32,6 @@ Pool = Annotated[str, _WORKERS(metavar="NAME", help="With --detach: for workers 
 Key = Annotated[str | None, _WORKERS(help="With --detach: given again, it names the run made with it before.")]
 Project = Annotated[str | None, typer.Option(
     metavar="NAME", help="Whose run it is: projects share workers evenly (default: WOODSHED_PROJECT or default).")]
-Sampled = Annotated[int | None, typer.Option(
-    "--sample", min=1, metavar="N", help="Only N of the tasks, drawn by --seed; what was drawn is recorded.")]
-Informative = Annotated[bool, typer.Option(
-    "--by-informative", help="With --sample: by how much a group of each task is expected to teach; docs/training.md.")]
 NotBefore = Annotated[datetime | None, _WORKERS(
     metavar="ISO", formats=["%Y-%m-%dT%H:%M:%S%z", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M%z", "%Y-%m-%dT%H:%M"],
     help="With --detach: begin at this time at the earliest; local unless it says otherwise.")]
@@ -63,8 +58,7 @@ def run(
     """Attempt tasks and judge each attempt in a fresh sandbox. Exit 0 when the run finished, whatever the pass rate."""
     if resume is not None:
         _alone(asked, tasks=tasks, project=project, sample=sample)
-    if by_informative and sample is None:
-        raise UsageError("there is nothing to draw", field="--by-informative", remedy="Add --sample N.")
+    draw = drawn_by(sample, by_informative)
     _for_workers(detach, resume, given=not (priority is None and key is None and not_before is None and not pool))
     project = projects.named(project)
     with opened() as home:
@@ -74,9 +68,8 @@ def run(
         if not tasks or not asked.agent:
             raise UsageError("nothing to run", remedy="Say: woodshed run FOLDER --agent oracle")
         spec, found = runs.plan(tasks, concurrency=concurrency or 2, tell=note, **asked.order())
-        if sample is not None:
-            by: By = "informative" if by_informative else "chance"
-            spec, found = curriculum.narrowed(home, spec, found, Sample(count=sample, by=by))
+        if draw is not None:
+            spec, found = curriculum.narrowed(home, spec, found, draw)
         if detach:
             _detach(shared.submit(home, spec, found, priority=priority or 0, key=key, slots=concurrency, pool=pool,
                                   not_before=not_before.astimezone(UTC) if not_before else None, project=project), json)

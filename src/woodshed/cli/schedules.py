@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from woodshed.cli.options import Asked, grouped
+from woodshed.cli.options import Asked, Informative, Sampled, drawn_by, grouped
 from woodshed.cli.output import Json, emit_json, note, out, plain, table
 from woodshed.engine import timetable, watch
 from woodshed.errors import UsageError
@@ -80,6 +80,8 @@ def add(
     terms: Terms,
     pin: Pin = False,
     asked: Asked,
+    sample: Sampled = None,
+    by_informative: Informative = False,
     concurrency: Slots = None,
     priority: Priority = 0,
     pool: Pool = "",
@@ -90,7 +92,7 @@ def add(
     trigger = _trigger(cron, zone, at, files, settle)
     _fits(trigger, terms.jitter, existing)
     order = Standing(paths=tuple(str(Path(path).expanduser().absolute()) for path in tasks), slots=concurrency,
-                     priority=priority, pool=pool, **asked.order())
+                     priority=priority, pool=pool, sample=drawn_by(sample, by_informative), **asked.order())
     with opened() as home:
         _tell(home, scheduling.add(home, name, trigger, order, pin=pin, existing=existing, tell=note, project=project,
                                    **terms.of(trigger)), json)

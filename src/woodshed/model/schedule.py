@@ -18,6 +18,7 @@ from woodshed.model.deadlines import Deadlines
 from woodshed.model.record import Record
 from woodshed.model.retry import RetryRules
 from woodshed.model.rules import RuleSet
+from woodshed.model.sample import Sample
 
 MOST_WAITING = 100
 """Firings of one schedule that may wait for an earlier run; of more, the oldest is skipped."""
@@ -97,6 +98,7 @@ class Standing(Record):
     pool: str = ""
     person: ModelSpec | None = None
     pinned: dict[str, str] | None = None
+    sample: Sample | None = Field(default=None, description="so many of the tasks, drawn anew for each firing")
 
 
 class ScheduleState(StrEnum):

@@ -71,8 +71,10 @@ def choose(
     return [by_name[name] for name in names]
 
 
-def narrowed(home: Home, spec: RunSpec, tasks: Sequence[Task], sample: Sample) -> tuple[RunSpec, list[Task]]:
-    """The run with so many of its tasks, drawn by its seed, and the record of the draw (``spec.drawn``).
+def narrowed(
+    home: Home, spec: RunSpec, tasks: Sequence[Task], sample: Sample, *, seed: int | None = None
+) -> tuple[RunSpec, list[Task]]:
+    """The run with so many of its tasks, drawn by its seed or by ``seed``, and the record of the draw (``spec.drawn``).
 
     A run of single attempts is drawn for groups of two: a lone attempt is no group. Raises UsageError where there are
     fewer tasks than are asked for.
@@ -80,13 +82,14 @@ def narrowed(home: Home, spec: RunSpec, tasks: Sequence[Task], sample: Sample) -
     if sample.count > len(tasks):
         raise UsageError(f"asked for are {counted(sample.count, 'task')}, and there are {len(tasks)}", field="sample",
                          remedy=f"Ask for {len(tasks)} at the most.")
-    drawn = Drawn(count=sample.count, among=len(tasks), by=sample.by, seed=spec.seed, tasks=())
+    seed = spec.seed if seed is None else seed
+    drawn = Drawn(count=sample.count, among=len(tasks), by=sample.by, seed=seed, tasks=())
     by_name = {task.id: task for task in tasks}
     if sample.by == "chance":
-        names = random.Random(spec.seed).sample(sorted(by_name), sample.count)  # noqa: S311 (repeatable, not secret)
+        names = random.Random(seed).sample(sorted(by_name), sample.count)  # noqa: S311 (repeatable, not secret)
     else:
         tried, curriculum = history(home, tasks), Curriculum(size=max(2, spec.attempts))
-        names = [task.id for task in choose(tasks, tried, curriculum, count=sample.count, seed=spec.seed)]
+        names = [task.id for task in choose(tasks, tried, curriculum, count=sample.count, seed=seed)]
         worths = curriculum.worths({task.id: kind(task) for task in tasks}, tried)
         drawn = drawn.model_copy(update={
             "size": curriculum.size, "groups": sum(one.groups for one in tried.tasks.values()),

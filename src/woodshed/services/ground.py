@@ -137,9 +137,9 @@ class Ground:
     _changes: ChangeSet | None = None
 
     def engine(self, agent: Agent) -> SandboxEngine | None:
-        """The engine of an agent's sandboxes. They begin from this state; of a program that does all of it again, where it
+        """The engine of an agent's sandboxes. They begin from this state.
 
-        began then: None, at the task's start.
+        Of a program that does all of it again they begin where it began: None, at the task's start.
         """
         begins = self.below if self._again_by(agent) else self
         return None if begins is None else cast(SandboxEngine, _Branching(begins))

@@ -26,7 +26,7 @@ from woodshed.model.schedule import (
     ScheduleState,
     Standing,
 )
-from woodshed.services import projects, runs, shared
+from woodshed.services import curriculum, projects, runs, shared
 from woodshed.services.home import Home
 from woodshed.store.ids import new_schedule_id
 
@@ -49,7 +49,9 @@ def add(
     at, whose = home.store.schedules.now(), projects.named(project)
     _check_trigger(trigger, at)
     shared.pool_name(order.pool)
-    spec, _ = planned(order, tell)
+    spec, tasks = planned(order, tell)
+    if order.sample is not None:
+        curriculum.narrowed(home, spec, tasks, order.sample)  # refused now, and not at night
     if pin:
         order = order.model_copy(update={"pinned": spec.digests})
     known = watch.existing(trigger) if isinstance(trigger, Files) and not existing else []
@@ -195,6 +197,9 @@ def _submitted(home: Home, schedule: Schedule, firing: Firing) -> str:
                          if spec.digests.get(key) != order.pinned.get(key))
         raise UsageError("a pinned task has changed, came or went", file=changed[0],
                          remedy=f"Restore it, or remove '{schedule.name}' and add it again.")
+    if order.sample is not None:
+        spec, tasks = curriculum.narrowed(home, spec, tasks, order.sample,
+                                          seed=runs.seed_of(order.seed, firing.key, 0))
     return shared.submit(home, spec, tasks, priority=order.priority, key=firing.key, slots=order.slots,
                          pool=order.pool, project=schedule.project).id
 
