@@ -151,6 +151,7 @@ async def test_a_program_that_does_otherwise_is_refused_and_nothing_is_asked(hom
 
 
 
+@pytest.mark.slow
 async def test_a_branch_that_alone_does_otherwise_is_a_fault_of_ours(
     home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
